@@ -1,0 +1,16 @@
+"""Gradient checkpointing on MLX: the wrapper, its rivals, and which blocks to wrap."""
+
+from tinygpt.checkpointing.apply import checkpointed_blocks
+from tinygpt.checkpointing.policy import POLICIES, recomputed_blocks
+from tinygpt.checkpointing.wrap import checkpoint
+from tinygpt.checkpointing.wrappers import WRAPPERS, Wrapper, wrapper
+
+__all__ = [
+    "POLICIES",
+    "WRAPPERS",
+    "Wrapper",
+    "checkpoint",
+    "checkpointed_blocks",
+    "recomputed_blocks",
+    "wrapper",
+]

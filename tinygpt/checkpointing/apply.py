@@ -1,0 +1,27 @@
+"""From a model and a policy to the functions that its blocks are run by. The model stays as it is: nothing is patched."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.nn as nn
+
+from tinygpt.checkpointing.policy import recomputed_blocks
+from tinygpt.checkpointing.wrap import checkpoint
+from tinygpt.checkpointing.wrappers import Wrapper
+
+
+def checkpointed_blocks(
+    blocks: Sequence[nn.Module], policy: str, wrap: Wrapper = checkpoint
+) -> list[Callable[..., Any]]:
+    """Return what to call instead of each block.
+
+    Args:
+        blocks: The blocks of a model, in order.
+        policy: Which of them are recomputed; see ``recomputed_blocks``.
+        wrap: The wrapper for those; the others are returned as they are.
+
+    Raises:
+        ConfigError: There is no such policy.
+    """
+    recomputed = recomputed_blocks(policy, len(blocks))
+    return [wrap(block) if index in recomputed else block for index, block in enumerate(blocks)]

@@ -1,0 +1,78 @@
+"""Every wrapper that can be chosen by name, behind one interface: ``wrap(module, fn=None) -> callable``.
+
+Ours stands beside what MLX has and beside the recipe of the seed document, so that the cost of each can be measured on one model.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_unflatten
+
+from tinygpt.checkpointing.wrap import checkpoint
+from tinygpt.errors import ConfigError
+
+Wrapper = Callable[..., Callable[..., Any]]
+
+
+def mlx_core(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Wrap with ``mx.checkpoint``, the parameters passed as an argument; captured, they would have no gradient."""
+    run = mx.checkpoint(_with_parameters(module, fn))
+    return lambda *args, **kwargs: run(module.trainable_parameters(), *args, **kwargs)
+
+
+def seed_recipe(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Wrap as the seed document does: a custom function whose backward runs the same forward again, with nothing in between.
+
+    For arrays as positional arguments and one array as the result.
+    """
+    run = _with_parameters(module, fn)
+
+    def wrapped(*args: mx.array) -> mx.array:
+        names, parameters = zip(*tree_flatten(module.trainable_parameters()), strict=True)
+
+        def forward(*inputs: mx.array) -> mx.array:
+            tree = tree_unflatten(list(zip(names, inputs[len(args) :], strict=True)))
+            result: mx.array = run(tree, *inputs[: len(args)])
+            return result
+
+        function = mx.custom_function(forward)
+
+        @function.vjp
+        def backward(primals: list[mx.array], cotangent: mx.array, _: mx.array) -> list[mx.array]:
+            return mx.vjp(forward, list(primals), [cotangent])[1]
+
+        return function(*args, *parameters)
+
+    return wrapped
+
+
+def _with_parameters(module: nn.Module, fn: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a function that takes the parameters of the module first."""
+    run = module if fn is None else fn
+
+    def with_parameters(parameters: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        module.update(parameters)
+        return run(*args, **kwargs)
+
+    return with_parameters
+
+
+WRAPPERS: dict[str, Wrapper] = {
+    "tinygpt": checkpoint,
+    "mlx.nn": nn.utils.checkpoint,
+    "mlx.core": mlx_core,
+    "seed-recipe": seed_recipe,
+}
+
+
+def wrapper(name: str) -> Wrapper:
+    """Return the wrapper of that name.
+
+    Raises:
+        ConfigError: There is no wrapper of that name.
+    """
+    if name not in WRAPPERS:
+        raise ConfigError(f"[wrapper] name: got {name!r}, expected one of {', '.join(WRAPPERS)}")
+    return WRAPPERS[name]

@@ -1,0 +1,52 @@
+"""Where a run took place: what a report must say for its numbers to mean anything."""
+
+import importlib.metadata
+import os
+import platform
+from typing import Any
+
+# What changes MLX's results, their memory or their speed from outside.
+VARIABLES = (
+    "MLX_BFS_MAX_WIDTH",
+    "MLX_DISABLE_COMPILE",
+    "MLX_ENABLE_TF32",
+    "MLX_MAX_MB_PER_BUFFER",
+    "MLX_MAX_OPS_PER_BUFFER",
+)
+
+_BACKENDS = ("mlx", "mlx-metal", "mlx-cpu", "mlx-cuda", "mlx-cuda-12", "mlx-cuda-13")
+
+
+def backend() -> str:
+    """Return what MLX computes on by default: ``cpu``, ``metal`` or ``cuda``."""
+    import mlx.core as mx  # noqa: PLC0415  (a report is also read where MLX is not installed)
+
+    if mx.default_device() == mx.Device(mx.cpu):
+        return "cpu"
+    return "metal" if mx.metal.is_available() else "cuda"
+
+
+def describe() -> dict[str, Any]:
+    """Return the versions, the device and the variables of this process, ready for JSON."""
+    import mlx.core as mx  # noqa: PLC0415
+
+    device_info = getattr(mx, "device_info", None) or mx.metal.device_info
+    try:
+        device = device_info().get("device_name", "")
+    except (RuntimeError, ValueError):  # before 0.30 only Metal could tell
+        device = ""
+    return {
+        "backend": backend(),
+        "device": device or platform.processor() or platform.machine(),
+        "packages": {name: version for name in _BACKENDS if (version := _version(name))},
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

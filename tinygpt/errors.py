@@ -1,0 +1,37 @@
+"""Every error that tinygpt raises on purpose.
+
+One line of text each: ``[place] what: got …, expected …``, so that a reader knows where to look, what was wrong and what would be right.
+They are separate from the code that raises them because the command line turns them into one line on stderr.
+"""
+
+
+class TinyGPTError(Exception):
+    """Base of all errors that tinygpt raises on purpose."""
+
+
+class UsageError(TinyGPTError, ValueError):
+    """A command line that makes no sense."""
+
+
+class ConfigError(TinyGPTError, ValueError):
+    """A configuration has a value that means nothing, or that does not fit another value."""
+
+
+class DataError(TinyGPTError, ValueError):
+    """A corpus cannot be read, is not text, or is too short."""
+
+
+class CheckpointError(TinyGPTError, RuntimeError):
+    """A checkpointed call cannot be recomputed faithfully."""
+
+
+class MeasureError(TinyGPTError, RuntimeError):
+    """A memory reading would mean nothing."""
+
+
+class TrainingError(TinyGPTError, RuntimeError):
+    """Training cannot go on: the loss is not a number, or a weight changed its dtype."""
+
+
+class CompilerMissingError(TinyGPTError, RuntimeError):
+    """MLX cannot compile on this machine, because its CPU backend needs a C++ compiler at run time."""

@@ -1,0 +1,43 @@
+"""How much work a backend keeps in flight, which counts as allocated.
+
+MLX evaluates ahead of the device. On the CPU up to ten operations have their buffers while one runs; waiting instead costs no time
+there and takes 12 MiB off the peak of preset tiny. On a GPU a buffer is freed when the command buffer that uses it has completed,
+not when the graph needs it no more; MLX's CUDA backend makes command buffers so large that on an H200 they are neither the leanest
+nor the fastest choice, see the sweep in ``docs/results.md``. Metal's are small by default and are left alone.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import mlx.core as mx
+
+# The fastest of the lean settings in results/h200-in-flight.json.
+CUDA_SETTINGS = {"MLX_MAX_OPS_PER_BUFFER": "5", "MLX_MAX_MB_PER_BUFFER": "50"}
+
+
+def small_command_buffers() -> None:
+    """Set ``CUDA_SETTINGS`` in the environment on CUDA, unless the user has; call it before MLX first uses the device."""
+    if mx.default_device() == mx.Device(mx.gpu) and not mx.metal.is_available():
+        for name, value in CUDA_SETTINGS.items():
+            os.environ.setdefault(name, value)
+
+
+@contextmanager
+def waiting_evaluation() -> Iterator[None]:
+    """Make evaluation wait for what is queued, inside the context."""
+    limit = mx.set_memory_limit(1)
+    try:
+        yield
+    finally:
+        mx.set_memory_limit(limit)
+
+
+@contextmanager
+def lean_evaluation() -> Iterator[None]:
+    """Keep as little in flight as costs no time on this backend, inside the context."""
+    if mx.default_device() == mx.Device(mx.cpu):
+        with waiting_evaluation():
+            yield
+    else:
+        yield

@@ -1,0 +1,65 @@
+"""What a training run is to do, validated when it is made."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+from tinygpt.config import GPTConfig
+from tinygpt.errors import ConfigError
+
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run.
+
+    Attributes:
+        model: The model's shape.
+        steps: Optimizer steps.
+        batch: Sequences in a step (B).
+        context: Tokens in a sequence (T), at most those of the model.
+        corpus: A UTF-8 text; ``None`` for the source of Python's standard library.
+        policy: Which blocks are recomputed.
+        wrapper: By which wrapper.
+        compile: Whether to compile the step.
+        dtype: Of weights, activations and moments: ``float32`` or ``bfloat16``.
+        clip_norm: Largest global norm of the gradients; 0 for no clipping.
+        learning_rate: Of AdamW.
+        seed: Of the weights, the dropout and the choice of text.
+
+    Raises:
+        ConfigError: A value is out of its range.
+    """
+
+    model: GPTConfig
+    steps: int
+    batch: int
+    context: int
+    corpus: Path | None = None
+    policy: str = "none"
+    wrapper: str = "tinygpt"
+    compile: bool = True
+    dtype: str = "float32"
+    clip_norm: float = 1.0
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        for name in ("steps", "batch", "context"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"[train] {name}: got {value!r}, expected a positive integer")
+        if self.context > self.model.context:
+            raise ConfigError(
+                f"[train] context: got {self.context}, expected at most {self.model.context}, the model's positions"
+            )
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"[train] dtype: got {self.dtype!r}, expected one of {', '.join(DTYPES)}")
+        if not (math.isfinite(self.clip_norm) and self.clip_norm >= 0):
+            raise ConfigError(f"[train] clip_norm: got {self.clip_norm!r}, expected a number of at least 0")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise ConfigError(f"[train] learning_rate: got {self.learning_rate!r}, expected a positive number")
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise ConfigError(f"[train] seed: got {self.seed!r}, expected an integer in [0, 2^63)")
