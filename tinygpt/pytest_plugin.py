@@ -1,0 +1,1 @@
+"""The pytest plugin; light: it does not import MLX when it is loaded."""

@@ -1,0 +1,119 @@
+"""Peaks and step times of rows under every wrapper: ``python -m tinygpt.savings.benchmark``.
+
+All wrappers of a row run in one process on one model, turn by turn, because machines are noisy: compare within a run, and ratios only.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import mlx.core as mx
+import mlx.optimizers as optim
+
+from tinygpt.checkpointing import WRAPPERS, checkpointed_blocks
+from tinygpt.environment import describe
+from tinygpt.memory.in_flight import lean_evaluation, small_command_buffers
+from tinygpt.memory.measure import counters, restart_peak
+from tinygpt.model import GPT
+from tinygpt.presets import ROWS, Row
+from tinygpt.train import TrainStep
+from tinygpt.train.data import batches, read_corpus
+
+PLAIN = "plain"
+WARM_UP_ROUNDS = 2
+
+
+def benchmark_row(row: Row, *, wrappers: Sequence[str], clip_norm: float, rounds: int) -> list[dict[str, Any]]:
+    """Train a row under several wrappers in turn.
+
+    Args:
+        row: Preset, batch and context.
+        wrappers: Names, ``plain`` for none.
+        clip_norm: Largest norm of the gradients; 0 for no clipping.
+        rounds: Steps of each wrapper that are measured, after two that are not.
+
+    Returns:
+        One record for each wrapper: the least peak of a step in bytes, with weights, moments and gradients; all step times in seconds.
+    """
+    mx.random.seed(0)
+    model = GPT(row.config)
+    optimizer = optim.AdamW(1e-4, bias_correction=True)
+    steps = {
+        name: TrainStep(
+            model,
+            optimizer,
+            blocks=None if name == PLAIN else checkpointed_blocks(model.blocks, "all", WRAPPERS[name]),
+            clip_norm=clip_norm,
+        )
+        for name in wrappers
+    }
+    text = batches(read_corpus(None), batch=row.batch, context=row.context, seed=0)
+    peaks: dict[str, list[int]] = {name: [] for name in wrappers}
+    seconds: dict[str, list[float]] = {name: [] for name in wrappers}
+    for _ in range(WARM_UP_ROUNDS + rounds):
+        tokens = mx.array(next(text), mx.int32)
+        for name, step in steps.items():
+            restart_peak()
+            start = perf_counter()
+            with lean_evaluation():
+                step(tokens)
+            mx.synchronize()
+            seconds[name].append(perf_counter() - start)
+            peaks[name].append(counters().peak_bytes)
+    return [
+        {
+            "row": str(row),
+            "wrapper": name,
+            "clip_norm": clip_norm,
+            "peak_bytes": min(peaks[name][WARM_UP_ROUNDS:]),
+            "step_s": statistics.median(seconds[name][WARM_UP_ROUNDS:]),
+            "peaks_bytes": peaks[name][WARM_UP_ROUNDS:],
+            "steps_s": seconds[name][WARM_UP_ROUNDS:],
+            "parameter_bytes": 4 * row.config.parameters,
+        }
+        for name in wrappers
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark, print a line for each record, and write all of them."""
+    arguments = _parser().parse_args(argv)
+    small_command_buffers()
+    records: list[dict[str, Any]] = []
+    for row in (row for row in ROWS if not arguments.rows or str(row) in arguments.rows):
+        for clip_norm in arguments.clip_norm:
+            found = benchmark_row(row, wrappers=arguments.wrappers, clip_norm=clip_norm, rounds=arguments.rounds)
+            records += found
+            for record in found:
+                _print(record, found[0])
+            if arguments.json:  # after every row, so that what was measured is never lost
+                arguments.json.write_text(json.dumps({"environment": describe(), "records": records}, indent=1) + "\n")
+    return 0
+
+
+def _print(record: dict[str, Any], first: dict[str, Any]) -> None:
+    print(  # noqa: T201  (this is a command)
+        f"{record['row']:16} {record['wrapper']:12} clip {record['clip_norm']:3}  {record['peak_bytes'] / 2**20:9,.0f} MiB"
+        f"  {record['peak_bytes'] / first['peak_bytes']:.3f}  {record['step_s'] * 1e3:8.1f} ms"
+        f"  {record['step_s'] / first['step_s']:.3f}",
+        flush=True,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tinygpt.savings.benchmark", description=__doc__)
+    parser.add_argument("--rows", nargs="+", metavar="ROW", choices=[str(row) for row in ROWS], help="such as 'tiny 8x128'")
+    parser.add_argument("--wrappers", nargs="+", default=[PLAIN, *WRAPPERS], choices=[PLAIN, *WRAPPERS])
+    parser.add_argument("--clip-norm", nargs="+", type=float, default=[1.0, 0.0], metavar="X")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
