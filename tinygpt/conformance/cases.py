@@ -8,18 +8,19 @@ import mlx.nn as nn
 
 
 class MLPBlock(nn.Module):
-    """A pre-norm feed-forward block with a residual, (N, D) to (N, D), through (N, 4 D)."""
+    """A pre-norm feed-forward block with a residual, (..., D) to (..., D), through (..., 4 D)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, dropout: float = 0.0) -> None:
         """Make a block of width D."""
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.widen = nn.Linear(width, 4 * width)
         self.narrow = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
 
     def __call__(self, x: mx.array) -> mx.array:
         """Return the stream after the block."""
-        return x + self.narrow(nn.gelu(self.widen(self.norm(x))))
+        return x + self.dropout(self.narrow(nn.gelu(self.widen(self.norm(x)))))
 
 
 class Stack(nn.Module):

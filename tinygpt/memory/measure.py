@@ -7,6 +7,7 @@ trials and says under which schedule they were taken.
 """
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +63,17 @@ def counters() -> Counters:
     return Counters(mx.get_peak_memory(), mx.get_active_memory(), mx.get_cache_memory())
 
 
+def device_memory_bytes() -> int:
+    """Return the memory that the default device can use: the GPU's, or what the machine has."""
+    if mx.default_device() != mx.Device(mx.cpu):
+        tell = getattr(mx, "device_info", None) or mx.metal.device_info
+        info = tell()
+        for name in ("max_recommended_working_set_size", "total_memory", "memory_size"):
+            if name in info:
+                return int(info[name])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def settle() -> None:
     """Wait for queued work, drop garbage, and give the cache back."""
     mx.synchronize()
@@ -69,9 +81,8 @@ def settle() -> None:
     mx.clear_cache()
 
 
-def restart_peak() -> None:
-    """Settle, and count the peak anew from here; MLX sets it to 0, not to what is active."""
-    settle()
+def reset_peak() -> None:
+    """Count the peak anew from here; MLX sets it to 0, not to what is active."""
     mx.reset_peak_memory()
 
 
@@ -94,7 +105,8 @@ def measure(work: Callable[[], Any], *, schedule: str, trials: int = 3, exact: b
         raise MeasureError(f"[measure] trials: got {trials}, expected at least 1")
     peaks, base, left = [], 0, 0
     for _ in range(trials):
-        restart_peak()
+        settle()
+        reset_peak()
         base = counters().active_bytes
         result = _run(work, exact)
         after = counters()

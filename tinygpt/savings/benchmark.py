@@ -18,7 +18,7 @@ import mlx.optimizers as optim
 from tinygpt.checkpointing import WRAPPERS, checkpointed_blocks
 from tinygpt.environment import describe
 from tinygpt.memory.in_flight import lean_evaluation, small_command_buffers
-from tinygpt.memory.measure import counters, restart_peak
+from tinygpt.memory.measure import counters, reset_peak
 from tinygpt.model import GPT
 from tinygpt.presets import ROWS, Row
 from tinygpt.train import TrainStep
@@ -28,13 +28,14 @@ PLAIN = "plain"
 WARM_UP_ROUNDS = 2
 
 
-def benchmark_row(row: Row, *, wrappers: Sequence[str], clip_norm: float, rounds: int) -> list[dict[str, Any]]:
+def benchmark_row(row: Row, *, wrappers: Sequence[str], clip_norm: float, compiled: bool, rounds: int) -> list[dict[str, Any]]:
     """Train a row under several wrappers in turn.
 
     Args:
         row: Preset, batch and context.
         wrappers: Names, ``plain`` for none.
         clip_norm: Largest norm of the gradients; 0 for no clipping.
+        compiled: Whether the step is compiled.
         rounds: Steps of each wrapper that are measured, after two that are not.
 
     Returns:
@@ -49,31 +50,35 @@ def benchmark_row(row: Row, *, wrappers: Sequence[str], clip_norm: float, rounds
             optimizer,
             blocks=None if name == PLAIN else checkpointed_blocks(model.blocks, "all", WRAPPERS[name]),
             clip_norm=clip_norm,
+            compiled=compiled,
         )
         for name in wrappers
     }
     text = batches(read_corpus(None), batch=row.batch, context=row.context, seed=0)
     peaks: dict[str, list[int]] = {name: [] for name in wrappers}
     seconds: dict[str, list[float]] = {name: [] for name in wrappers}
-    for _ in range(WARM_UP_ROUNDS + rounds):
+    for number in range(WARM_UP_ROUNDS + rounds):
         tokens = mx.array(next(text), mx.int32)
         for name, step in steps.items():
-            restart_peak()
+            mx.synchronize()
+            reset_peak()
             start = perf_counter()
             with lean_evaluation():
                 step(tokens)
             mx.synchronize()
-            seconds[name].append(perf_counter() - start)
-            peaks[name].append(counters().peak_bytes)
+            if number >= WARM_UP_ROUNDS:
+                seconds[name].append(perf_counter() - start)
+                peaks[name].append(counters().peak_bytes)
     return [
         {
             "row": str(row),
             "wrapper": name,
             "clip_norm": clip_norm,
-            "peak_bytes": min(peaks[name][WARM_UP_ROUNDS:]),
-            "step_s": statistics.median(seconds[name][WARM_UP_ROUNDS:]),
-            "peaks_bytes": peaks[name][WARM_UP_ROUNDS:],
-            "steps_s": seconds[name][WARM_UP_ROUNDS:],
+            "compiled": compiled,
+            "peak_bytes": min(peaks[name]),
+            "step_s": statistics.median(seconds[name]),
+            "peaks_bytes": peaks[name],
+            "steps_s": seconds[name],
             "parameter_bytes": 4 * row.config.parameters,
         }
         for name in wrappers
@@ -87,7 +92,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     records: list[dict[str, Any]] = []
     for row in (row for row in ROWS if not arguments.rows or str(row) in arguments.rows):
         for clip_norm in arguments.clip_norm:
-            found = benchmark_row(row, wrappers=arguments.wrappers, clip_norm=clip_norm, rounds=arguments.rounds)
+            found = benchmark_row(
+                row,
+                wrappers=arguments.wrappers,
+                clip_norm=clip_norm,
+                compiled=not arguments.no_compile,
+                rounds=arguments.rounds,
+            )
             records += found
             for record in found:
                 _print(record, found[0])
@@ -111,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--wrappers", nargs="+", default=[PLAIN, *WRAPPERS], choices=[PLAIN, *WRAPPERS])
     parser.add_argument("--clip-norm", nargs="+", type=float, default=[1.0, 0.0], metavar="X")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser
 

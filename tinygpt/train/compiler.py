@@ -12,15 +12,19 @@ from tinygpt.errors import CompilerMissingError
 COMPILER = "g++"
 
 
+def can_compile() -> bool:
+    """Say whether a compiled function would run on this machine; where compilation is switched off, it does, as it is."""
+    on_cpu = mx.default_device() == mx.Device(mx.cpu)
+    return not on_cpu or "MLX_DISABLE_COMPILE" in os.environ or shutil.which(COMPILER) is not None
+
+
 def require_compiler() -> None:
     """Raise if a compiled function would fail on this machine.
 
     Raises:
         CompilerMissingError: The device is the CPU, compilation is on, and there is no compiler.
     """
-    if mx.default_device() != mx.Device(mx.cpu) or "MLX_DISABLE_COMPILE" in os.environ:
-        return
-    if shutil.which(COMPILER) is None:
+    if not can_compile():
         raise CompilerMissingError(
             f"[compile] C++ compiler: got none, expected {COMPILER} on the PATH, which MLX needs to compile on the CPU; "
             "install it, or go on without with --no-compile"

@@ -10,7 +10,7 @@ import mlx.optimizers as optim
 from tinygpt.checkpointing import checkpointed_blocks, wrapper
 from tinygpt.errors import TrainingError
 from tinygpt.memory.in_flight import lean_evaluation
-from tinygpt.memory.measure import Counters, counters, restart_peak
+from tinygpt.memory.measure import Counters, counters, reset_peak, settle
 from tinygpt.model import GPT
 from tinygpt.train.config import TrainConfig
 from tinygpt.train.data import batches, read_corpus
@@ -63,7 +63,8 @@ class Trainer:
         Raises:
             TrainingError: A loss is not finite.
         """
-        restart_peak()
+        settle()
+        reset_peak()
         for number in range(1, self.config.steps + 1):
             start = perf_counter()
             with lean_evaluation():

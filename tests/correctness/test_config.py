@@ -1,0 +1,93 @@
+import csv
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from mlx.utils import tree_flatten
+
+from tinygpt.config import GPTConfig
+from tinygpt.errors import ConfigError
+from tinygpt.model import GPT
+from tinygpt.presets import PRESETS, ROWS, Row, preset
+
+SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 8, "n_mlp": 16, "context": 4}
+
+BAD = [
+    ({"n_layer": 0}, "[GPTConfig] n_layer: got 0, expected a positive integer"),
+    ({"n_embd": 8.0}, "[GPTConfig] n_embd: got 8.0, expected a positive integer"),
+    ({"vocab_size": True}, "[GPTConfig] vocab_size: got True, expected a positive integer"),
+    ({"n_head": 3}, "[GPTConfig] n_head: got 3, expected a divisor of n_embd = 8"),
+    ({"dropout": 1.0}, "[GPTConfig] dropout: got 1.0, expected a number in [0, 1)"),
+    ({"dropout": float("nan")}, "[GPTConfig] dropout: got nan, expected a number in [0, 1)"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD, ids=[message for _, message in BAD])
+def test_config_refuses_what_means_nothing(change, message):
+    """Each bad value is one error that says place, got and expected."""
+    with pytest.raises(ConfigError) as caught:
+        GPTConfig(**SHAPE | change)
+
+    assert str(caught.value) == message
+
+
+def test_config_cannot_be_changed():
+    """A configuration is what it was when it was validated."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        GPTConfig(**SHAPE).n_layer = 3
+
+
+@pytest.mark.parametrize("name", ["tiny", "huge"])
+def test_config_counts_the_parameters_of_the_model(name):
+    """The number by arithmetic is the number of weights that the model has."""
+    config = PRESETS[name]
+
+    assert sum(weight.size for _, weight in tree_flatten(GPT(config).parameters())) == config.parameters
+
+
+def test_presets_are_the_table_of_the_seed():
+    """Shapes and rows are those of the published table."""
+    table = """tiny,4,4,128,512,128,8x128
+huge,12,8,256,1024,256,8x256;4x1024
+mega,24,8,512,2048,1024,2x1024
+behemoth,32,16,1024,4096,1024,1x1024;2x1024;3x1024;4x1024
+titan,48,24,1536,6144,1024,"""
+    shapes, rows = {}, []
+    for name, *numbers, pairs in csv.reader(table.splitlines()):
+        shapes[name] = GPTConfig(**dict(zip(("n_layer", "n_head", "n_embd", "n_mlp", "context"), map(int, numbers), strict=True)))
+        rows += [Row(name, *map(int, pair.split("x"))) for pair in pairs.split(";") if pair]
+
+    assert shapes == PRESETS
+    assert tuple(rows) == ROWS
+
+
+def test_preset_refuses_an_unknown_name():
+    """The error lists the names that there are."""
+    with pytest.raises(ConfigError, match=r"\[preset\] name: got 'big', expected one of tiny, huge, mega, behemoth, titan"):
+        preset("big")
+
+
+def test_row_has_as_many_positions_as_it_needs():
+    """Preset huge learns 256 positions; its long row has 1024."""
+    assert (Row("huge", 8, 256).config.context, Row("huge", 4, 1024).config.context) == (256, 1024)
+
+
+def test_importing_tinygpt_does_not_import_mlx():
+    """The package and its pytest plugin are light: every pytest run on the machine loads them."""
+    code = "import sys, tinygpt, tinygpt.pytest_plugin; print('mlx.core' in sys.modules, 'mlx' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_public_names_load():
+    """Every public name is what its home defines; another is an ordinary error."""
+    import tinygpt
+
+    assert [name for name in tinygpt.__all__ if getattr(tinygpt, name) is None] == []
+    assert set(dir(tinygpt)) == set(tinygpt.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = tinygpt.nothing
+    assert tinygpt.GPT is GPT
