@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if not (error.name or "").startswith("mlx") and "mlx" not in str(error):
             raise
-        print(f"[mlx] import: got {error}, expected MLX with a backend: pip install 'mlx[cpu]' on Linux", file=sys.stderr)
+        print(
+            f"[mlx] import: got {error}, expected MLX with a backend: pip install 'mlx[cpu]' on Linux", file=sys.stderr
+        )
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -68,13 +70,32 @@ def _add_train(train: argparse.ArgumentParser) -> None:
         "--grad-checkpoint", nargs="?", const="all", default="none", metavar="POLICY",
         help="recompute activations instead of keeping them: none or all (all if given without a policy)",
     )  # fmt: skip
-    add("--wrapper", default="tinygpt", metavar="NAME", help="tinygpt, mlx.nn, mlx.core or seed-recipe (default: %(default)s)")
+    add(
+        "--wrapper",
+        default="tinygpt",
+        metavar="NAME",
+        help="tinygpt, mlx.nn, mlx.core or seed-recipe (default: %(default)s)",
+    )
     add("--no-compile", action="store_true", help="run every operation on its own; needs no C++ compiler on the CPU")
     add("--dtype", default="float32", metavar="DTYPE", help="float32 or bfloat16 (default: %(default)s)")
-    add("--dropout", type=float, default=0.0, metavar="P", help="probability of dropping an activation (default: %(default)s)")
-    add("--clip-norm", type=float, default=1.0, metavar="X", help="largest norm of the gradients, 0 for no clipping (default: %(default)s)")
+    add(
+        "--dropout",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="probability of dropping an activation (default: %(default)s)",
+    )
+    add(
+        "--clip-norm",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="largest norm of the gradients, 0 for no clipping (default: %(default)s)",
+    )
     add("--lr", type=float, default=1e-3, metavar="X", help="learning rate of AdamW (default: %(default)s)")
-    add("--seed", type=int, default=0, metavar="N", help="of weights, dropout and choice of text (default: %(default)s)")
+    add(
+        "--seed", type=int, default=0, metavar="N", help="of weights, dropout and choice of text (default: %(default)s)"
+    )
     add("--json", type=Path, metavar="FILE", help="write a JSON line for each step, and a summary")
     train.set_defaults(run=_train)
 

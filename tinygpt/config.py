@@ -25,7 +25,8 @@ class GPTConfig:
         dropout: Probability with which an activation is dropped in training, in [0, 1).
 
     Raises:
-        ConfigError: A value is no positive integer, ``n_head`` does not divide ``n_embd``, or ``dropout`` is out of range.
+        ConfigError: A value is no positive integer, ``n_head`` does not divide ``n_embd``, or ``dropout`` is
+            out of range.
     """
 
     n_layer: int
@@ -43,9 +44,7 @@ class GPTConfig:
             if field.type is int and (type(value) is not int or value < 1):
                 raise ConfigError(f"[GPTConfig] {field.name}: got {value!r}, expected a positive integer")
         if self.n_embd % self.n_head:
-            raise ConfigError(
-                f"[GPTConfig] n_head: got {self.n_head}, expected a divisor of n_embd = {self.n_embd}"
-            )
+            raise ConfigError(f"[GPTConfig] n_head: got {self.n_head}, expected a divisor of n_embd = {self.n_embd}")
         if type(self.dropout) not in (int, float) or not (0 <= self.dropout < 1 and math.isfinite(self.dropout)):
             raise ConfigError(f"[GPTConfig] dropout: got {self.dropout!r}, expected a number in [0, 1)")
 

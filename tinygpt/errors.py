@@ -1,7 +1,8 @@
 """Every error that tinygpt raises on purpose.
 
-One line of text each: ``[place] what: got …, expected …``, so that a reader knows where to look, what was wrong and what would be right.
-They are separate from the code that raises them because the command line turns them into one line on stderr.
+One line of text each: ``[place] what: got …, expected …``, so that a reader knows where to look, what was
+wrong and what would be right. They are separate from the code that raises them because the command line turns
+them into one line on stderr.
 """
 
 

@@ -31,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and collect rows where the session is held together."""
     config.addinivalue_line("markers", "memory: measures the memory of training; pytest -m memory")
+    path = config.getoption("--memory-report")
+    if path is not None and not path.parent.is_dir():
+        raise pytest.UsageError(f"[--memory-report] {path}: got no such folder, expected a file to write to")
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist sends its reports on
         config.pluginmanager.register(_MemoryTable(config), "tinygpt-memory-table")
 

@@ -3,6 +3,7 @@
 import mlx.core as mx
 import pytest
 
+from tinygpt import checkpoint
 from tinygpt.checkpointing.graph import after, watched
 from tinygpt.memory.measure import measure
 
@@ -29,7 +30,7 @@ def test_after_takes_integers_and_many_values():
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_after_waits_for_its_events(compiled):
-    """A chain in which each link waits for the last one's sum holds one large array at a time, however it is evaluated."""
+    """A chain whose links wait for each other holds one large array at a time, however it is evaluated."""
     count, size = 16, 1 << 16
 
     def sums(x):
@@ -83,9 +84,7 @@ def test_watched_reports_a_gradient_only_where_one_is_built():
 
 
 def test_dead_sibling_of_a_compiled_output_does_not_crash():
-    """A compiled function may return an argument's gradient while that of another argument is dropped (crashes 0.29.4 and 0.30.0)."""
-    from tinygpt import checkpoint
-
+    """A compiled function may return one argument's gradient and drop another's; 0.29.4 and 0.30.0 have a trap."""
     x, scale, weight = mx.ones((2, 8)), mx.ones((8,)), mx.ones((8, 8))
     layer = checkpoint(lambda x, scale, weight: (x @ weight) * scale)
     step = mx.compile(mx.value_and_grad(lambda scale, weight: layer(x, scale, weight).sum(), argnums=(0, 1)))

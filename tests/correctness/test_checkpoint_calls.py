@@ -18,6 +18,7 @@ WIDTH = 8
 
 
 def block_and_input(dropout=0.0):
+    """Return a block and a batch for it, the same every time."""
     mx.random.seed(0)
     block, x = MLPBlock(WIDTH, dropout), mx.random.normal((2, 3, WIDTH))
     mx.eval(block.parameters(), x)
@@ -40,6 +41,7 @@ class Counted:
 
 
 def gradient(run, x):
+    """Return the gradient of the summed result."""
     return mx.grad(lambda x: run(x).sum())(x)
 
 
@@ -116,14 +118,17 @@ def test_every_wrapper_is_chosen_by_name():
 def test_result_without_an_array_is_refused(result):
     """Where MLX's own wrapper ends the interpreter, there is an error that says why."""
     with pytest.raises(CheckpointError, match=r"\[checkpoint\] result of .*: got no array, expected at least one"):
-        checkpoint(lambda x: result)(mx.array(1.0))
+        checkpoint(lambda _: result)(mx.array(1.0))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda y: y[:1], "shape of recomputed result 0: got (1, 3, 8), expected (2, 3, 8)"),
-        (lambda y: y.astype(mx.float16), "dtype of recomputed result 0: got mlx.core.float16, expected mlx.core.float32"),
+        (
+            lambda y: y.astype(mx.float16),
+            "dtype of recomputed result 0: got mlx.core.float16, expected mlx.core.float32",
+        ),
         (lambda y: (y, y), "arrays in the recomputed result: got 2, expected 1"),
     ],
     ids=["shape", "dtype", "number"],
@@ -141,7 +146,7 @@ def test_recomputation_that_differs_is_refused(change, message):
 
 @pytest.mark.parametrize("fail_at", [1, 2], ids=["forward", "recomputation"])
 def test_exception_leaves_module_and_random_state_as_a_plain_one_does(fail_at):
-    """After an exception the module holds the same arrays, the random state is the plain run's, and the next step works."""
+    """After an exception the module holds its arrays, the random state is the plain run's, and the next step works."""
     block, x = block_and_input(dropout=0.5)
     arrays = {name: id(array) for name, array in tree_flatten(block.parameters())}
     mx.random.seed(1)

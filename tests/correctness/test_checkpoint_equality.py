@@ -73,12 +73,14 @@ def in_turn(model, wrap, x):
 
 
 def half_precision(dtype):
+    """Return two blocks and a batch in a half-precision dtype."""
     model, (x,) = blocks(MLPBlock(WIDTH), MLPBlock(WIDTH))
     model.set_dtype(dtype)
     return model, (x.astype(dtype),)
 
 
 def partly_frozen():
+    """Return a frozen block and one whose first layer is frozen."""
     model, batch = blocks(MLPBlock(WIDTH), MLPBlock(WIDTH))
     model.blocks[0].freeze()
     model.blocks[1].widen.freeze()
@@ -94,6 +96,7 @@ def with_extra(**extra):
 
 
 def called_twice(model, wrap, x):
+    """Run one wrapped block twice in one forward."""
     run = wrap(model.blocks[0])
     once = run(x)
     return (once * run(once + 1)).mean()
@@ -108,11 +111,14 @@ def in_a_loop(model, wrap, x):
 
 
 def through_a_captured_layer(model, wrap, x):
+    """Use a layer that is not part of the wrapped block."""
     layer, block = model.layer, model.blocks[0]
     return wrap(block, lambda x: layer(block(x)))(x).square().mean()
 
 
 def through_a_partial(model, wrap, x):
+    """Bind the whole model with functools.partial."""
+
     def run(whole, block, x):
         return whole.layer(block(x))
 
@@ -122,6 +128,7 @@ def through_a_partial(model, wrap, x):
 
 
 def through_containers(model, wrap, x):
+    """Hide trainable arrays in a dict, a tuple and a list."""
     block, weights = model.blocks[0], {"scales": (model.scale, [model.scale * 2])}
     return wrap(block, lambda x: block(x) * weights["scales"][0] + weights["scales"][1][0])(x).square().mean()
 
@@ -133,11 +140,13 @@ def tied(model, wrap, x):
 
 
 def accumulated(model, wrap, x):
+    """Sum the losses of two parts of the batch before one backward."""
     runs = [wrap(block) for block in model.blocks]
     return sum(model(part, runs).square().mean() for part in (x[:1], x[1:]))
 
 
 def with_every_argument(model, wrap, x):
+    """Pass and return everything that can be passed and returned."""
     block = model.blocks[0]
 
     def run(x, indices, flag, mode, name=None, *, tree, missing):
@@ -153,9 +162,7 @@ def with_every_argument(model, wrap, x):
             "unused": mx.sqrt(mx.zeros((3,)) * stream.sum()),  # its derivative is infinite
         }
 
-    out = wrap(block, run)(
-        x, mx.array([1, 2]), True, Mode.FAST, "name", tree={"scale": model.scale}, missing=None
-    )
+    out = wrap(block, run)(x, mx.array([1, 2]), True, Mode.FAST, "name", tree={"scale": model.scale}, missing=None)
     assert out["nothing"] is None
     assert out["word"] == "word"
     cut, first, second = out["streams"]
@@ -163,6 +170,7 @@ def with_every_argument(model, wrap, x):
 
 
 def with_typed_results(model, wrap, x):
+    """Return a dataclass and a named tuple."""
     block = model.blocks[0]
     out = wrap(block, lambda x: Output(Pair(block(x), [block(x)]), 3))(x)
     assert type(out) is Output
@@ -171,12 +179,14 @@ def with_typed_results(model, wrap, x):
 
 
 def nested(model, wrap, x):
+    """Wrap a function that runs a wrapped block twice."""
     block = model.blocks[0]
     inner = wrap(block)
     return wrap(block, lambda x: inner(inner(x)))(x).square().mean()
 
 
 def with_auxiliary_loss(model, wrap, x):
+    """Return a second result that is added to the loss."""
     block = model.blocks[0]
 
     def run(x):
@@ -197,6 +207,7 @@ def switched_to_eval(model, wrap, x):
 
 
 def evaluated_inside(model, wrap, x):
+    """Evaluate in the middle of the block."""
     block = model.blocks[0]
 
     def run(x):
@@ -250,7 +261,7 @@ def test_checkpointed_steps_leave_what_plain_steps_leave(case, compiled):
 
 
 def test_evaluation_inside_a_block_is_allowed():
-    """A block may evaluate while it is differentiated, as it may without a wrapper; never inside a compiled function."""
+    """A block may evaluate while it is differentiated, as it may without a wrapper."""
     case = Case("evaluated inside", lambda: blocks(MLPBlock(WIDTH)), evaluated_inside)
 
     assert differences(observe(case, checkpoint, compiled=False), observe(case, plain, compiled=False)) == []

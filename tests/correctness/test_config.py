@@ -6,6 +6,7 @@ import sys
 import pytest
 from mlx.utils import tree_flatten
 
+import tinygpt
 from tinygpt.config import GPTConfig
 from tinygpt.errors import ConfigError
 from tinygpt.model import GPT
@@ -55,7 +56,9 @@ behemoth,32,16,1024,4096,1024,1x1024;2x1024;3x1024;4x1024
 titan,48,24,1536,6144,1024,"""
     shapes, rows = {}, []
     for name, *numbers, pairs in csv.reader(table.splitlines()):
-        shapes[name] = GPTConfig(**dict(zip(("n_layer", "n_head", "n_embd", "n_mlp", "context"), map(int, numbers), strict=True)))
+        shapes[name] = GPTConfig(
+            **dict(zip(("n_layer", "n_head", "n_embd", "n_mlp", "context"), map(int, numbers), strict=True))
+        )
         rows += [Row(name, *map(int, pair.split("x"))) for pair in pairs.split(";") if pair]
 
     assert shapes == PRESETS
@@ -64,7 +67,9 @@ titan,48,24,1536,6144,1024,"""
 
 def test_preset_refuses_an_unknown_name():
     """The error lists the names that there are."""
-    with pytest.raises(ConfigError, match=r"\[preset\] name: got 'big', expected one of tiny, huge, mega, behemoth, titan"):
+    with pytest.raises(
+        ConfigError, match=r"\[preset\] name: got 'big', expected one of tiny, huge, mega, behemoth, titan"
+    ):
         preset("big")
 
 
@@ -84,8 +89,6 @@ def test_importing_tinygpt_does_not_import_mlx():
 
 def test_public_names_load():
     """Every public name is what its home defines; another is an ordinary error."""
-    import tinygpt
-
     assert [name for name in tinygpt.__all__ if getattr(tinygpt, name) is None] == []
     assert set(dir(tinygpt)) == set(tinygpt.__all__)
     with pytest.raises(AttributeError, match="nothing"):

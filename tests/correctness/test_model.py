@@ -13,6 +13,7 @@ CONFIG = GPTConfig(n_layer=2, n_head=2, n_embd=8, n_mlp=16, context=6, vocab_siz
 
 
 def model_and_tokens(config=CONFIG):
+    """Return a model and a batch for it, the same every time."""
     mx.random.seed(0)
     return GPT(config), mx.random.randint(0, config.vocab_size, (3, config.context))
 
@@ -84,7 +85,9 @@ def test_weights_start_as_in_gpt2():
 
 def test_dropout_acts_in_training_only():
     """In evaluation two calls agree; in training they do not."""
-    model, tokens = model_and_tokens(GPTConfig(n_layer=1, n_head=2, n_embd=8, n_mlp=16, context=6, vocab_size=11, dropout=0.5))
+    model, tokens = model_and_tokens(
+        GPTConfig(n_layer=1, n_head=2, n_embd=8, n_mlp=16, context=6, vocab_size=11, dropout=0.5)
+    )
 
     training = [model(tokens) for _ in range(2)]
     model.eval()

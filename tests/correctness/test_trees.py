@@ -22,7 +22,12 @@ def test_structure_rebuilds_every_container_with_its_type():
     """Arrays go back into their places; types, order and everything else stay."""
     module = nn.Linear(2, 2)
     counts = collections.defaultdict(int, {"a": mx.array(1)})
-    tree = (Pair(mx.array(2), None), [mx.array(3), "word", module], {"b": Box(mx.array(4)), "c": counts}, Many([mx.array(5)]))
+    tree = (
+        Pair(mx.array(2), None),
+        [mx.array(3), "word", module],
+        {"b": Box(mx.array(4)), "c": counts},
+        Many([mx.array(5)]),
+    )
 
     structure = Structure(tree)
     rebuilt = structure.fill([array * 10 for array in structure.arrays])

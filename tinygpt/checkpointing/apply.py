@@ -1,4 +1,4 @@
-"""From a model and a policy to the functions that its blocks are run by. The model stays as it is: nothing is patched."""
+"""From a model and a policy to the functions that run its blocks; the model stays as it is, nothing is patched."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,11 +1,12 @@
 """What a function uses without being given it: its closure, its defaults, its globals, its ``self``.
 
-To MLX an array that a custom function captures is a constant, and its gradient is silently zero. So those arrays are found here,
-passed in as inputs by ``wrap``, and put back into their places for the recomputation. A closure variable that has changed since the
-forward (the ``block`` of a loop that went on) gets the value back that the forward saw.
+To MLX an array that a custom function captures is a constant, and its gradient is silently zero. So those
+arrays are found here, passed in as inputs by ``wrap``, and put back into their places for the recomputation.
+A closure variable that has changed since the forward (the ``block`` of a loop that went on) gets the value
+back that the forward saw.
 
-Of a plain object the attributes are read, but not the objects among them; of globals, the functions of the same file. Not seen: what
-hides inside compiled code, such as a function that ``mx.compile`` made.
+Of a plain object the attributes are read, but not the objects among them; of globals, the functions of the
+same file. Not seen: what hides inside compiled code, such as a function that ``mx.compile`` made.
 """
 
 import functools
@@ -85,7 +86,7 @@ class Captures:
                 self._enter_object(value)
 
     def _enter_object(self, value: Any) -> None:
-        """Look at the attributes of an object, and at the functions of its class; those of MLX itself capture nothing."""
+        """Look at the attributes of an object, and at the functions of its class."""
         attributes = vars(value)
         for name in attributes:
             self._look(Item(attributes, name), in_object=True)

@@ -1,12 +1,14 @@
-"""Identity functions on arrays that change what MLX does with its graph: when a value is ready, and who hears of a gradient.
+"""Identity functions on arrays that change when a value is ready, and who hears of a gradient.
 
-MLX runs a graph in whatever order its traversal meets the nodes, and ``mx.compile`` merges two subgraphs that compute the same
-thing from the same arrays. Both undo a recomputation. A node that takes other arrays as inputs too, and gives its values back as
-they are, stops both. ``mx.depends`` is such a node from MLX 0.29.2 on, but cannot be vmapped; ``mx.custom_function`` makes one on
-every release from 0.26.5. It evaluates all its inputs, then shares the buffers of its results: nothing is copied.
+MLX runs a graph in whatever order its traversal meets the nodes, and ``mx.compile`` merges two subgraphs that
+compute the same thing from the same arrays. Both undo a recomputation. A node that takes other arrays as
+inputs too, and gives its values back as they are, stops both. ``mx.depends`` is such a node from MLX 0.29.2
+on, but cannot be vmapped; ``mx.custom_function`` makes one on every release from 0.26.5. It evaluates all its
+inputs, then shares the buffers of its results: nothing is copied.
 """
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import mlx.core as mx
 
@@ -22,7 +24,8 @@ def after(values: Sequence[mx.array], events: Sequence[mx.array]) -> list[mx.arr
         Arrays bitwise equal to the values, and differentiable with respect to them.
 
     Source:
-        ``CustomTransforms::eval`` in MLX's ``primitives.cpp``; ``tests/compat/test_graph.py`` holds every release to it.
+        ``CustomTransforms::eval`` in MLX's ``primitives.cpp``; ``tests/compat/test_graph.py`` holds every
+        release to it.
     """
     count = len(values)
     if not values:
@@ -33,12 +36,10 @@ def after(values: Sequence[mx.array], events: Sequence[mx.array]) -> list[mx.arr
         return arrays[:count]
 
     @identity.vjp
-    def identity_vjp(
-        arrays: list[mx.array], cotangents: list[mx.array], _: list[mx.array]
-    ) -> list[mx.array]:
+    def identity_vjp(arrays: list[mx.array], cotangents: list[mx.array], _: list[mx.array]) -> list[mx.array]:
         return [*cotangents, *map(mx.zeros_like, arrays[count:])]
 
-    return list(identity([*values, *events]))
+    return cast("list[mx.array]", identity([*values, *events]))
 
 
 def watched(array: mx.array, notice: Callable[[], None]) -> mx.array:
@@ -53,4 +54,4 @@ def watched(array: mx.array, notice: Callable[[], None]) -> mx.array:
         notice()
         return cotangent
 
-    return identity(array)
+    return cast("mx.array", identity(array))

@@ -1,10 +1,9 @@
 """What a module tree holds at one moment: parameters, buffers, counters, modes; and how to go back to it.
 
-A recomputation must start from what the forward started from and leave no trace: BatchNorm's statistics are to be updated once, and
-no array of the recomputation may stay in the module.
+A recomputation must start from what the forward started from and leave no trace: BatchNorm's statistics are
+to be updated once, and no array of the recomputation may stay in the module.
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType

@@ -51,16 +51,16 @@ class Element(NamedTuple):
     """An element of the tuple that is kept at another place, and that is replaced whole."""
 
     place: Place
-    index: int
+    position: int
 
     def get(self) -> Any:
         """Return the element."""
-        return self.place.get()[self.index]
+        return self.place.get()[self.position]
 
     def put(self, value: Any) -> None:
         """Replace the tuple by one with another element here."""
         whole = self.place.get()
-        elements = [*whole[: self.index], value, *whole[self.index + 1 :]]
+        elements = [*whole[: self.position], value, *whole[self.position + 1 :]]
         self.place.put(whole._make(elements) if hasattr(whole, "_make") else tuple(elements))
 
 

@@ -1,20 +1,21 @@
 """Read MLX's global random state and go back to it, on every release, eager and inside ``mx.compile``.
 
-Up to MLX 0.32.0 ``mx.random.state`` is a list with one key; from 0.32.1 on it is a read-only object. On all of them its iterator
-gives the key itself, and writing into that array in place sets the state, also when the new key is a tracer.
+Up to MLX 0.32.0 ``mx.random.state`` is a list with one key; from 0.32.1 on it is a read-only object. On all
+of them its iterator gives the key itself, and writing into that array in place sets the state, also when the
+new key is a tracer.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import mlx.core as mx
 
 
 def holder() -> mx.array:
     """Return the very array that MLX holds as its random state; every draw replaces it by another."""
-    key: mx.array = next(iter(mx.random.state))
-    return key
+    return next(iter(cast("Iterable[mx.array]", mx.random.state)))
 
 
 def read() -> mx.array:
@@ -24,8 +25,8 @@ def read() -> mx.array:
 
 def write(key: mx.array) -> None:
     """Set the random state to a key of shape (2,) and dtype uint32, which may be a tracer."""
-    # The present holder may also be in the user's hands, as a saved state. A draw puts a new one in its place, and costs nothing:
-    # its numbers are never evaluated.
+    # The present holder may also be in the user's hands, as a saved state. A draw puts a new one in its
+    # place, and costs nothing: its numbers are never evaluated.
     mx.random.uniform()
     holder()[:] = key
 
@@ -39,3 +40,14 @@ def replayed(key: mx.array) -> Iterator[None]:
         yield
     finally:
         write(before)
+
+
+@contextmanager
+def restored_on_error() -> Iterator[None]:
+    """Go back to the present state if an exception leaves the context; ``mx.compile`` would leave a tracer there."""
+    before = read()
+    try:
+        yield
+    except BaseException:
+        write(before)
+        raise

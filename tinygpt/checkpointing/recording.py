@@ -1,6 +1,7 @@
 """One call of a function, recorded well enough to be repeated.
 
-The forward runs as though nobody watched. A replay puts everything that the function could see back to what it was before the
+The forward runs as though nobody watched. A replay puts everything that the function could see back to what
+it was before the
 forward: arguments, module state, closure, random key, stream. On leaving, everything is as it was found.
 """
 
@@ -11,12 +12,12 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from tinygpt.checkpointing import random_state
 from tinygpt.checkpointing.captures import Captures
 from tinygpt.checkpointing.module_state import ModuleState
 from tinygpt.checkpointing.trees import Structure
+from tinygpt.leaves import leaves
 
 
 class Recording:
@@ -25,7 +26,8 @@ class Recording:
     Attributes:
         inputs: What the result may be differentiated by: the arrays of the arguments, then the captured ones.
         argument_count: How many of the inputs are arguments.
-        foreign: The positions of the inputs that are neither arguments nor parameters of the module; they may well be unused.
+        foreign: The positions of the inputs that are neither arguments nor parameters of the module; they may
+            well be unused.
         constants: The other arrays that a replay needs: buffers, frozen weights, the random key.
     """
 
@@ -41,15 +43,13 @@ class Recording:
         self._stream = mx.default_stream(mx.default_device())
         self._draws = False
 
-        own = {id(array) for _, array in tree_flatten([m.trainable_parameters() for m in modules])}
+        own = {id(array) for array in leaves([m.trainable_parameters() for m in modules]).values()}
         captured = {id(array): array for _, array in self._captures.arrays}
         position = {identity: place for place, identity in enumerate(captured)}
         self._sources = [position[id(array)] for _, array in self._captures.arrays]
         self.argument_count = len(self._arguments.arrays)
         self.inputs = [*self._arguments.arrays, *map(copy.copy, captured.values())]
-        self.foreign = [
-            place + self.argument_count for identity, place in position.items() if identity not in own
-        ]
+        self.foreign = [place + self.argument_count for identity, place in position.items() if identity not in own]
         self.constants = [*self._state.arrays, random_state.read()]
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

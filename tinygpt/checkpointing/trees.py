@@ -1,7 +1,8 @@
 """Take the arrays out of nested arguments and results, and put others in their places.
 
-MLX's own tree functions see lists, tuples and dicts. A block's arguments are richer: named tuples, dataclasses, ``None``, strings,
-enums and objects of any kind. Containers are rebuilt with their type; every other leaf is passed on as it is.
+MLX's own tree functions see lists, tuples and dicts. A block's arguments are richer: named tuples,
+dataclasses, ``None``, strings, enums and objects of any kind. Containers are rebuilt with their type; every
+other leaf is passed on as it is.
 """
 
 import copy
@@ -29,7 +30,8 @@ class Structure:
     """A tree whose arrays have been taken out, and that can be built again around others.
 
     Attributes:
-        arrays: The arrays, in the order of a depth-first walk. Later in-place writes to the originals are not seen here.
+        arrays: The arrays, in the order of a depth-first walk. Later in-place writes to the originals are not
+            seen here.
         others: The leaves that are not arrays, in the same order.
     """
 
@@ -57,21 +59,21 @@ def _rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(tree, nn.Module):  # a dict too, but what it holds are parameters
         return leaf(tree)
     if isinstance(tree, dict):
-        rebuilt = copy.copy(tree)  # a defaultdict keeps its default
-        rebuilt.update({key: _rebuild(value, leaf) for key, value in tree.items()})
-        return rebuilt
+        mapping = copy.copy(tree)  # a defaultdict keeps its default
+        mapping.update({key: _rebuild(value, leaf) for key, value in tree.items()})
+        return mapping
     if isinstance(tree, list):
-        rebuilt = copy.copy(tree)
-        rebuilt[:] = [_rebuild(value, leaf) for value in tree]
-        return rebuilt
+        items = copy.copy(tree)
+        items[:] = [_rebuild(value, leaf) for value in tree]
+        return items
     if isinstance(tree, tuple) and hasattr(tree, "_make"):
         return tree._make(_rebuild(value, leaf) for value in tree)
     if type(tree) is tuple:
         return tuple(_rebuild(value, leaf) for value in tree)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        rebuilt = copy.copy(tree)
+        instance = copy.copy(tree)
         for field in dataclasses.fields(tree):
             value = _rebuild(getattr(tree, field.name), leaf)
-            object.__setattr__(rebuilt, field.name, value)  # also where it is frozen
-        return rebuilt
+            object.__setattr__(instance, field.name, value)  # also where it is frozen
+        return instance
     return leaf(tree)

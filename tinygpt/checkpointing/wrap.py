@@ -1,18 +1,20 @@
 """Gradient checkpointing: forget a block's activations after the forward, and recompute them in the backward.
 
-``checkpoint`` is a drop-in for ``mlx.nn.utils.checkpoint``: a custom function whose backward runs the block again. What it adds are
-the promises in ``docs/rules.md``, above all these three.
+``checkpoint`` is a drop-in for ``mlx.nn.utils.checkpoint``: a custom function whose backward runs the block
+again. What it adds are the promises in ``docs/rules.md``, above all these three.
 
 * The recomputation starts no earlier than the gradient arrives, and ``mx.compile`` cannot merge it into the forward.
-* No earlier block's backward starts before this block's parameter gradients exist ("ordered"), so that the saving does not depend
+* No earlier block's backward starts before this block's parameter gradients exist ("ordered"), so that the
+saving does not depend
   on the order in which MLX evaluates.
-* It repeats the forward, with the same random numbers, buffers, modes and variables, and leaves no trace in any of them.
+* It repeats the forward, with the same random numbers, buffers, modes and variables, and leaves no trace in
+any of them.
 """
 
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -28,23 +30,25 @@ _made: "weakref.WeakSet[Callable[..., Any]]" = weakref.WeakSet()
 def checkpoint(module: Callable[..., Any], fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return a callable that computes what ``fn`` computes, and keeps none of its activations for the backward pass.
 
-    Arrays that ``fn`` captures get their gradients too. What ``fn`` changes outside of its modules (a list it appends to) is
-    changed twice: by the forward and by the recomputation.
+    Arrays that ``fn`` captures get their gradients too. What ``fn`` changes outside of its modules (a list it
+    appends to) is changed twice: by the forward and by the recomputation.
 
     Args:
         module: The module whose parameters ``fn`` uses; or, without ``fn``, any function.
         fn: What to run; ``module`` itself if not given.
 
     Returns:
-        A module around ``module`` if no ``fn`` is given, so that its parameters stay visible where it is stored (under the name
-        ``module``); otherwise a function. What is checkpointed already is returned as it is.
+        A module around ``module`` if no ``fn`` is given, so that its parameters stay visible where it is
+        stored (under the name ``module``); otherwise a function. What is checkpointed already is returned as
+        it is.
 
     Raises:
-        CheckpointError: When called: the result has no array in it, or the recomputed one differs in number, shape or dtype.
+        CheckpointError: When called: the result has no array in it, or the recomputed one differs in number,
+            shape or dtype.
 
     Source:
-        Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", https://arxiv.org/abs/1604.06174; here every call is a
-        segment of its own.
+        Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", https://arxiv.org/abs/1604.06174;
+        here every call is a segment of its own.
     """
     target = module if fn is None else fn
     if isinstance(target, Checkpointed) or (not isinstance(target, nn.Module) and target in _made):
@@ -112,17 +116,17 @@ def _forget(recording: Recording, results: Sequence[mx.array], floats: Sequence[
 
     @mx.custom_function
     def forward(inputs: list[mx.array]) -> list[mx.array]:
-        # MLX calls this now, when the results are there already, and again when it is vmapped or differentiated forward.
+        # MLX calls this now, when the results are there already, and again when it is vmapped or
+        # differentiated forward.
         return computed.pop() if computed else recompute(inputs, recording.constants)
 
     @forward.vjp
-    def backward(
-        inputs: list[mx.array], cotangents: list[mx.array], _: list[mx.array]
-    ) -> list[mx.array]:
+    def backward(inputs: list[mx.array], cotangents: list[mx.array], _: list[mx.array]) -> list[mx.array]:
         return _gradients(recording, recompute, inputs, {place: cotangents[place] for place in sorted(wanted)})
 
     # Integers have no gradient, and yet they have to be inputs, for vmap to reach them.
-    outputs = forward([a if is_differentiable(a) else mx.stop_gradient(a) for a in recording.inputs])
+    inputs = [a if is_differentiable(a) else mx.stop_gradient(a) for a in recording.inputs]
+    outputs = cast("list[mx.array]", forward(inputs))
     return [watched(output, functools.partial(wanted.add, place)) for place, output in enumerate(outputs)]
 
 
@@ -132,13 +136,14 @@ def _gradients(
     inputs: Sequence[mx.array],
     cotangents: dict[int, mx.array],
 ) -> list[mx.array]:
-    """Recompute, and return the gradient of every input; that of an argument is not ready before all those of parameters are.
+    """Recompute, and return the gradient of every input, that of an argument not before those of all parameters.
 
     Args:
         recording: The call.
         recompute: Gives the floating-point results for other inputs and constants.
         inputs: One array for each of ``recording.inputs``.
-        cotangents: The gradients that have arrived, by the position of the result. A result that nothing depends on has none.
+        cotangents: The gradients that have arrived, by the position of the result. A result that nothing
+            depends on has none.
     """
     count = recording.argument_count
     arrived = after([*inputs, *recording.constants], list(cotangents.values()))
@@ -152,8 +157,8 @@ def _gradients(
         for place in recording.foreign:
             again[place] = watched(again[place], functools.partial(used.add, place))
         outputs = recompute(list(again.values()), constants)
-        # mx.vjp loses the gradient of an array that is returned twice, and miscounts behind one that is cut off by stop_gradient.
-        # A new axis makes a node of its own out of each.
+        # mx.vjp loses the gradient of an array that is returned twice, and miscounts behind one that is cut
+        # off by stop_gradient. A new axis makes a node of its own out of each.
         return [mx.expand_dims(outputs[place], 0) for place in cotangents]
 
     _, found = mx.vjp(
@@ -165,7 +170,8 @@ def _gradients(
     gradients.update((place, array) for place, array in zip(variables, found, strict=True) if place in used)
     released = [gradients[place] for place in variables if place < count or place in used]
     for place in (place for place in variables if place < count):
-        # One node for each: MLX 0.29.4 and 0.30.0 crash where a compiled function returns one of several results of a node.
+        # One node for each: MLX 0.29.4 and 0.30.0 crash where a compiled function returns one of several
+        # results of a node.
         (gradients[place],) = after([gradients[place]], released)
     return list(gradients.values())
 
@@ -184,6 +190,4 @@ def _check_equal(recomputed: list[tuple[Any, Any]], expected: list[tuple[Any, An
     for place, (again, first) in enumerate(zip(recomputed, expected, strict=True)):
         for what, got, want in zip(("shape", "dtype"), again, first, strict=True):
             if got != want:
-                raise CheckpointError(
-                    f"[checkpoint] {what} of recomputed result {place}: got {got}, expected {want}"
-                )
+                raise CheckpointError(f"[checkpoint] {what} of recomputed result {place}: got {got}, expected {want}")

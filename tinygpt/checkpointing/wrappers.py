@@ -1,17 +1,19 @@
 """Every wrapper that can be chosen by name, behind one interface: ``wrap(module, fn=None) -> callable``.
 
-Ours stands beside what MLX has and beside the recipe of the seed document, so that the cost of each can be measured on one model.
+Ours stands beside what MLX has and beside the recipe of the seed document, so that the cost of each can be
+measured on one model.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_unflatten
+from mlx.utils import tree_unflatten
 
 from tinygpt.checkpointing.wrap import checkpoint
 from tinygpt.errors import ConfigError
+from tinygpt.leaves import leaves
 
 Wrapper = Callable[..., Callable[..., Any]]
 
@@ -23,17 +25,17 @@ def mlx_core(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callabl
 
 
 def seed_recipe(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Wrap as the seed document does: a custom function whose backward runs the same forward again, with nothing in between.
+    """Wrap as the seed document does: a custom function whose backward runs the same forward again.
 
-    For arrays as positional arguments and one array as the result.
+    Nothing keeps the two apart. For arrays as positional arguments and one array as the result.
     """
     run = _with_parameters(module, fn)
 
     def wrapped(*args: mx.array) -> mx.array:
-        names, parameters = zip(*tree_flatten(module.trainable_parameters()), strict=True)
+        parameters = leaves(module.trainable_parameters())
 
         def forward(*inputs: mx.array) -> mx.array:
-            tree = tree_unflatten(list(zip(names, inputs[len(args) :], strict=True)))
+            tree = tree_unflatten(list(zip(parameters, inputs[len(args) :], strict=True)))
             result: mx.array = run(tree, *inputs[: len(args)])
             return result
 
@@ -43,7 +45,7 @@ def seed_recipe(module: nn.Module, fn: Callable[..., Any] | None = None) -> Call
         def backward(primals: list[mx.array], cotangent: mx.array, _: mx.array) -> list[mx.array]:
             return mx.vjp(forward, list(primals), [cotangent])[1]
 
-        return function(*args, *parameters)
+        return cast("mx.array", function(*args, *parameters.values()))
 
     return wrapped
 

@@ -1,13 +1,15 @@
 """Compare two trees of arrays, leaf by leaf and by name. The default is equality to the bit.
 
-A checkpointed run performs the operations of the plain one, so a difference of one unit in the last place is news. A leaf that is
-missing on one side is a difference, and so is a value that is not finite: two NaNs agree about nothing.
+A checkpointed run performs the operations of the plain one, so a difference of one unit in the last place is
+news. A leaf that is missing on one side is a difference, and so is a value that is not finite: two NaNs agree
+about nothing.
 """
 
 from typing import Any, NamedTuple
 
 import mlx.core as mx
-from mlx.utils import tree_flatten
+
+from tinygpt.leaves import leaves
 
 
 class Difference(NamedTuple):
@@ -33,7 +35,7 @@ def differences(got: Any, expected: Any) -> list[Difference]:
         got: Lists, tuples and dicts of arrays.
         expected: The same, as it should be.
     """
-    ours, theirs = dict(tree_flatten(got)), dict(tree_flatten(expected))
+    ours, theirs = leaves(got), leaves(expected)
     found = [Difference(name, "got a leaf, expected none") for name in ours.keys() - theirs.keys()]
     for name, want in theirs.items():
         problem = "got no leaf, expected one" if name not in ours else _problem(ours[name], want)

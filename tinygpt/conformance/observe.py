@@ -51,8 +51,8 @@ def observe(case: Case, wrap: Wrap, *, compiled: bool, steps: int = STEPS) -> di
         steps: How often; the random state and the module's buffers go on from one to the next.
 
     Returns:
-        A tree of arrays: ``steps`` with losses and gradients, ``module`` with all arrays of the module, ``draw`` with the next random
-        numbers.
+        A tree of arrays: ``steps`` with losses and gradients, ``module`` with all arrays of the module,
+        ``draw`` with the next random numbers.
     """
     mx.random.seed(SEED)
     model, batch = case.build()

@@ -17,12 +17,13 @@ def activation_bytes(config: GPTConfig, *, batch: int, context: int, itemsize: i
     """Return what a plain block keeps between its forward and its backward.
 
     Shape:
-        10 (B, T, D): input, two norms, their statistics' operands, query, key, value, gathered values, stream between the halves;
-        4 (B, T, F): before the GELU, two intermediate values of it, after it; and one (B, H, T, T): the softmax.
+        10 (B, T, D): input, two norms, their statistics' operands, query, key, value, gathered values, stream
+        between the halves; 4 (B, T, F): before the GELU, two intermediate values of it, after it; and one (B,
+        H, T, T): the softmax.
 
     Source:
-        Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, counts 8, 2 and 1; MLX's GELU and norms keep more. Measured on the CPU
-        at five shapes, MLX 0.32.4: see ``tests/memory/test_estimate.py``.
+        Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, counts 8, 2 and 1; MLX's GELU and norms
+        keep more. Measured on the CPU at five shapes, MLX 0.32.4: see ``tests/memory/test_estimate.py``.
     """
     tokens = batch * context
     stream, hidden = tokens * config.n_embd, tokens * config.n_mlp
@@ -36,6 +37,6 @@ def block_parameter_bytes(config: GPTConfig, *, itemsize: int = FLOAT32_BYTES) -
 
 
 def forward_flops(config: GPTConfig, *, batch: int, context: int) -> int:
-    """Return the floating-point operations of one block's matrix products, forward only; a backward needs twice as many."""
+    """Return the floating-point operations of a block's matrix products in a forward; a backward has twice as many."""
     d, f = config.n_embd, config.n_mlp
     return 2 * batch * context * (4 * d * d + 2 * d * f + 2 * context * d)

@@ -1,9 +1,10 @@
 """How much work a backend keeps in flight, which counts as allocated.
 
-MLX evaluates ahead of the device. On the CPU up to ten operations have their buffers while one runs; waiting instead costs no time
-there and takes 12 MiB off the peak of preset tiny. On a GPU a buffer is freed when the command buffer that uses it has completed,
-not when the graph needs it no more; MLX's CUDA backend makes command buffers so large that on an H200 they are neither the leanest
-nor the fastest choice, see the sweep in ``docs/results.md``. Metal's are small by default and are left alone.
+MLX evaluates ahead of the device. On the CPU up to ten operations have their buffers while one runs; waiting
+instead costs no time there and takes 12 MiB off the peak of preset tiny. On a GPU a buffer is freed when the
+command buffer that uses it has completed, not when the graph needs it no more; MLX's CUDA backend makes
+command buffers so large that on an H200 they are neither the leanest nor the fastest choice, see the sweep in
+``docs/results.md``. Metal's are small by default and are left alone.
 """
 
 import os
@@ -17,7 +18,7 @@ CUDA_SETTINGS = {"MLX_MAX_OPS_PER_BUFFER": "5", "MLX_MAX_MB_PER_BUFFER": "50"}
 
 
 def small_command_buffers() -> None:
-    """Set ``CUDA_SETTINGS`` in the environment on CUDA, unless the user has; call it before MLX first uses the device."""
+    """Set ``CUDA_SETTINGS`` on CUDA, unless the user has; call it before MLX first uses the device."""
     if mx.default_device() == mx.Device(mx.gpu) and not mx.metal.is_available():
         for name, value in CUDA_SETTINGS.items():
             os.environ.setdefault(name, value)

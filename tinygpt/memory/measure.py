@@ -1,9 +1,10 @@
 """Ask MLX for memory: the only file that does.
 
-A peak is exact to the byte and the same every time on the CPU backend if it is taken with care: nothing queued, nothing cached, no
-garbage, and an evaluation that waits for queued work instead of running ahead (a memory limit of one byte makes it wait). Without
-that the same step reads up to ten different peaks in fifteen trials, each of them what a run really needed. So a reading keeps all
-trials and says under which schedule they were taken.
+A peak is exact to the byte and the same every time on the CPU backend if it is taken with care: nothing
+queued, nothing cached, no garbage, and an evaluation that waits for queued work instead of running ahead (a
+memory limit of one byte makes it wait). Without that the same step reads up to ten different peaks in fifteen
+trials, each of them what a run really needed. So a reading keeps all trials and says under which schedule
+they were taken.
 """
 
 import gc
@@ -99,7 +100,8 @@ def measure(work: Callable[[], Any], *, schedule: str, trials: int = 3, exact: b
         All readings. The peak is above what was active before.
 
     Raises:
-        MeasureError: ``trials`` is below 1, or the peak reads below what has since been allocated: somebody else has reset it.
+        MeasureError: ``trials`` is below 1, or the peak reads below what has since been allocated: somebody
+            else has reset it.
     """
     if trials < 1:
         raise MeasureError(f"[measure] trials: got {trials}, expected at least 1")

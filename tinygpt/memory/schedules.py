@@ -1,7 +1,8 @@
 """The orders in which people evaluate a gradient, by name. A peak means nothing without one.
 
-MLX computes what it is asked for when it is asked: the whole tree at once, block by block, after clipping, in one compiled function.
-A checkpointed block may save nearly everything under one of them and nothing under another.
+MLX computes what it is asked for when it is asked: the whole tree at once, block by block, after clipping, in
+one compiled function. A checkpointed block may save nearly everything under one of them and nothing under
+another.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,11 +1,12 @@
 """Causal multi-head self-attention.
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762. The scores are written out (softmax of a T x T
-matrix) rather than left to ``mx.fast.scaled_dot_product_attention``: its gradient is the same unfused computation on CPU and Metal,
-and written out it is the same on every backend and release, which is what a suite that compares them needs.
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762. The scores are written out
+(softmax of a T x T matrix) rather than left to ``mx.fast.scaled_dot_product_attention``: its gradient is the
+same unfused computation on CPU and Metal, and written out it is the same on every backend and release, which
+is what a suite that compares them needs.
 
-Letters in shape comments, here and in all of the model: B sequences, T tokens, D width, H heads, K width of a head, F hidden width,
-V vocabulary.
+Letters in shape comments, here and in all of the model: B sequences, T tokens, D width, H heads, K width of a
+head, F hidden width, V vocabulary.
 """
 
 import math

@@ -1,6 +1,7 @@
 """The position-wise feed-forward layer: two linear layers with a GELU between them.
 
-Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", https://arxiv.org/abs/1606.08415; the exact form, not the tanh one.
+Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", https://arxiv.org/abs/1606.08415; the exact form,
+not the tanh one.
 """
 
 import mlx.core as mx

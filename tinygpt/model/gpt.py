@@ -1,7 +1,7 @@
-"""A decoder-only transformer on bytes: learned positions, pre-norm blocks, and an output layer tied to the token embedding.
+"""A decoder-only transformer on bytes: learned positions, pre-norm blocks, tied embeddings.
 
-Radford et al. 2019 (GPT-2); sizes in ``tinygpt.presets``. Weights start as in GPT-2: normal with deviation 0.02, that of the layers
-that write into the stream divided by sqrt(2 n_layer), biases zero.
+Radford et al. 2019 (GPT-2); sizes in ``tinygpt.presets``. Weights start as in GPT-2: normal with deviation
+0.02, that of the layers that write into the stream divided by sqrt(2 n_layer), biases zero.
 """
 
 import math
@@ -29,9 +29,7 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(config.n_embd)
         self._initialise()
 
-    def __call__(
-        self, tokens: mx.array, blocks: Sequence[Callable[[mx.array], mx.array]] | None = None
-    ) -> mx.array:
+    def __call__(self, tokens: mx.array, blocks: Sequence[Callable[[mx.array], mx.array]] | None = None) -> mx.array:
         """Return the logits of the token after each of the given ones.
 
         Args:
@@ -45,7 +43,8 @@ class GPT(nn.Module):
         x = self.dropout(self.token_embedding(tokens) + self.position_embedding(positions))  # (B, T, D)
         for block in self.blocks if blocks is None else blocks:
             x = block(x)
-        return self.token_embedding.as_linear(self.norm(x))
+        logits: mx.array = self.token_embedding.as_linear(self.norm(x))
+        return logits
 
     def _initialise(self) -> None:
         """Draw all weights, in the order of the layers."""

@@ -1,6 +1,7 @@
 """Peaks and step times of rows under every wrapper: ``python -m tinygpt.savings.benchmark``.
 
-All wrappers of a row run in one process on one model, turn by turn, because machines are noisy: compare within a run, and ratios only.
+All wrappers of a row run in one process on one model, turn by turn, because machines are noisy: compare
+within a run, and ratios only.
 """
 
 import argparse
@@ -28,7 +29,9 @@ PLAIN = "plain"
 WARM_UP_ROUNDS = 2
 
 
-def benchmark_row(row: Row, *, wrappers: Sequence[str], clip_norm: float, compiled: bool, rounds: int) -> list[dict[str, Any]]:
+def benchmark_row(
+    row: Row, *, wrappers: Sequence[str], clip_norm: float, compiled: bool, rounds: int
+) -> list[dict[str, Any]]:
     """Train a row under several wrappers in turn.
 
     Args:
@@ -39,7 +42,8 @@ def benchmark_row(row: Row, *, wrappers: Sequence[str], clip_norm: float, compil
         rounds: Steps of each wrapper that are measured, after two that are not.
 
     Returns:
-        One record for each wrapper: the least peak of a step in bytes, with weights, moments and gradients; all step times in seconds.
+        One record for each wrapper: the least peak of a step in bytes, with weights, moments and gradients;
+        all step times in seconds.
     """
     mx.random.seed(0)
     model = GPT(row.config)
@@ -108,17 +112,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print(record: dict[str, Any], first: dict[str, Any]) -> None:
-    print(  # noqa: T201  (this is a command)
-        f"{record['row']:16} {record['wrapper']:12} clip {record['clip_norm']:3}  {record['peak_bytes'] / 2**20:9,.0f} MiB"
-        f"  {record['peak_bytes'] / first['peak_bytes']:.3f}  {record['step_s'] * 1e3:8.1f} ms"
-        f"  {record['step_s'] / first['step_s']:.3f}",
+    peak, step = record["peak_bytes"], record["step_s"]
+    print(
+        f"{record['row']:16} {record['wrapper']:12} clip {record['clip_norm']:3}",
+        f"{peak / 2**20:9,.0f} MiB {peak / first['peak_bytes']:.3f}",
+        f"{step * 1e3:8.1f} ms {step / first['step_s']:.3f}",
+        sep="  ",
         flush=True,
     )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tinygpt.savings.benchmark", description=__doc__)
-    parser.add_argument("--rows", nargs="+", metavar="ROW", choices=[str(row) for row in ROWS], help="such as 'tiny 8x128'")
+    parser.add_argument(
+        "--rows", nargs="+", metavar="ROW", choices=[str(row) for row in ROWS], help="such as 'tiny 8x128'"
+    )
     parser.add_argument("--wrappers", nargs="+", default=[PLAIN, *WRAPPERS], choices=[PLAIN, *WRAPPERS])
     parser.add_argument("--clip-norm", nargs="+", type=float, default=[1.0, 0.0], metavar="X")
     parser.add_argument("--rounds", type=int, default=5)

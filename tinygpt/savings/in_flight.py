@@ -15,8 +15,8 @@ from typing import Any
 
 from tinygpt.environment import describe
 
-# Operations and "MB" a command buffer. The first is MLX's default on compute capability 9.0. MLX counts elements of inputs there, not
-# bytes, so that 50 "MB" are 200 MB in float32.
+# Operations and "MB" a command buffer. The first is MLX's default on compute capability 9.0. MLX counts
+# elements of inputs there, not bytes, so that 50 "MB" are 200 MB in float32.
 SETTINGS = ((100, 1000), (20, 200), (20, 50), (20, 10), (5, 50), (5, 10), (1, 50))
 ROWS = ("huge 4x1024", "mega 2x1024", "behemoth 4x1024")
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     records: list[dict[str, Any]] = []
     for operations, megabytes in SETTINGS:
-        print(f"{operations} operations, {megabytes} MB", flush=True)  # noqa: T201  (this is a command)
+        print(f"{operations} operations, {megabytes} MB", flush=True)
         records += run_setting(operations, megabytes, rows=arguments.rows, rounds=arguments.rounds)
         arguments.json.write_text(json.dumps({"environment": describe(), "records": records}, indent=1) + "\n")
     return 0

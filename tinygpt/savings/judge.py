@@ -1,7 +1,8 @@
 """Turn the readings of a row into a verdict: equal gradients first, then what a block keeps, then the ratio.
 
-A row that was not run whole is projected from its readings at two depths: every further plain block adds what one was measured to keep,
-every further checkpointed one adds its input or its gradients, and both grow with batch and context as the arithmetic says.
+A row that was not run whole is projected from its readings at two depths: every further plain block adds what
+one was measured to keep, every further checkpointed one adds its input or its gradients, and both grow with
+batch and context as the arithmetic says.
 """
 
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from tinygpt.savings.reading import Pair
 # Weights, two moments and gradients, and what the update needs beyond them; measured, tests/memory/test_step.py.
 UPDATE_FACTOR = 4.2
 
-# How far the measured activations of a block may be from the arithmetic, which fits seven shapes within 5 %; and besides, at either
-# depth one score matrix more or less may be in flight when the peak is reached.
+# How far the measured activations of a block may be from the arithmetic, which fits seven shapes within 5 %;
+# and besides, at either depth one score matrix more or less may be in flight when the peak is reached.
 BLOCK_TOLERANCE = 0.05
 
-# What a further checkpointed block may add, in its activations: the peak of the recomputation moves by up to 0.23 of them.
+# What a further checkpointed block may add, in its activations: the peak of the recomputation moves by up to
+# 0.23 of them.
 GROWTH_TOLERANCE = 0.30
 
 
@@ -74,7 +76,8 @@ def judge(plan: Plan, pairs: tuple[Pair, ...], threshold: float) -> RowReport:
 def _gated(pairs: tuple[Pair, ...]) -> str:
     for pair in pairs:
         if pair.differences:
-            return f"fail: gated, {len(pair.differences)} gradients differ at {pair.depth} blocks, first {pair.differences[0]}"
+            count, first = len(pair.differences), pair.differences[0]
+            return f"fail: gated, {count} gradients differ at {pair.depth} blocks, first {first}"
     return ""
 
 
@@ -100,7 +103,8 @@ def _project(plan: Plan, pairs: tuple[Pair, ...]) -> tuple[int, int]:
     )
     kept, _ = _slopes(pairs)
     parameters = 4 * config.parameters
-    # Of the checkpointed peak, what is not one block after another is the recomputation of one, which grows with batch and context.
+    # Of the checkpointed peak, what is not one block after another is the recomputation of one, which grows
+    # with batch and context.
     recomputation = deep.checkpointed.peak_bytes - deep.depth * _least_growth(plan, plan.batch, plan.context)
     rest = deep.plain.peak_bytes - deep.depth * kept
     plain = scale * (config.n_layer * kept + rest)

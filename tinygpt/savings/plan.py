@@ -1,7 +1,8 @@
 """What of a row this machine can run: all of it, or one and three blocks of it.
 
-A step of behemoth takes minutes on a CPU and more memory than most machines have. Its blocks are all the same, so one and three of
-them, on one sequence, show what a block costs, and arithmetic does the rest. Pure data, without MLX.
+A step of behemoth takes minutes on a CPU and more memory than most machines have. Its blocks are all the
+same, so one and three of them, on one sequence, show what a block costs, and arithmetic does the rest. Pure
+data, without MLX.
 """
 
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ def plan(row: Row, machine: Machine) -> Plan:
 def _context(row: Row, machine: Machine) -> int:
     """Return the longest context of which the blocks fit the time, but no shorter than the arithmetic can stand.
 
-    Below the limit the gradients of a block outweigh its activations, and the peak moves to the end of the backward pass.
+    Below the limit the gradients of a block outweigh its activations, and the peak moves to the end of the
+    backward pass.
     """
     context = row.context
     while context % 2 == 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -42,8 +42,8 @@ class Pair:
 def read_row(plan: Plan, *, compiled: bool) -> tuple[Pair, ...]:
     """Return a reading for each depth of a plan; rows that run the same share it.
 
-    Of a row that runs as it is meant, whole training steps are measured, the least of three; of one that is projected, the gradients
-    alone, once.
+    Of a row that runs as it is meant, whole training steps are measured, the least of three; of one that is
+    projected, the gradients alone, once.
 
     Args:
         plan: The row as it is run.
@@ -56,7 +56,7 @@ def read_row(plan: Plan, *, compiled: bool) -> tuple[Pair, ...]:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _read_pair(config: GPTConfig, batch: int, context: int, *, whole: bool, compiled: bool) -> Pair:
     """Compare the gradients of a model and measure its peaks."""
     mx.random.seed(0)

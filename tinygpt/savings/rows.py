@@ -5,8 +5,8 @@ A ratio means something for one depth, batch and context only, so each row has i
 
 from tinygpt.presets import ROWS, Row
 
-# The peak of a training step (compiled, float32, gradients clipped; weights, moments and gradients included), checkpointed over plain.
-# Each is 5 % above what results/h200-rows.json reached on CUDA.
+# The peak of a training step (compiled, float32, gradients clipped; weights, moments and gradients included),
+# checkpointed over plain. Each is 5 % above what results/h200-rows.json reached on CUDA.
 THRESHOLDS: dict[Row, float] = dict(zip(ROWS, (1.00, 0.54, 0.35, 0.40, 0.66, 0.48, 0.38, 0.32), strict=True))
 
 # On the CPU nothing is rounded up to pages and nothing is in flight, so the small preset has to show its saving too.

@@ -40,7 +40,9 @@ def as_lines(records: Sequence[Record]) -> list[str]:
     projected = [record for record in records if not record["whole"]]
     if projected:
         reasons = " and ".join(sorted({record["reason"] for record in projected}))
-        lines.append(f"~ {len(projected)} of {len(records)} rows projected from the blocks as run, for want of {reasons}")
+        lines.append(
+            f"~ {len(projected)} of {len(records)} rows projected from the blocks as run, for want of {reasons}"
+        )
     return lines
 
 

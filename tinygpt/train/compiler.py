@@ -13,7 +13,7 @@ COMPILER = "g++"
 
 
 def can_compile() -> bool:
-    """Say whether a compiled function would run on this machine; where compilation is switched off, it does, as it is."""
+    """Say whether a compiled function would run here; where compilation is switched off it does, as it is."""
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
     return not on_cpu or "MLX_DISABLE_COMPILE" in os.environ or shutil.which(COMPILER) is not None
 
@@ -26,14 +26,14 @@ def require_compiler() -> None:
     """
     if not can_compile():
         raise CompilerMissingError(
-            f"[compile] C++ compiler: got none, expected {COMPILER} on the PATH, which MLX needs to compile on the CPU; "
-            "install it, or go on without with --no-compile"
+            f"[compile] C++ compiler: got none, expected {COMPILER} on the PATH, "
+            "which MLX needs to compile on the CPU; install it, or go on without with --no-compile"
         )
 
 
 @contextmanager
 def nothing_compiled() -> Iterator[None]:
-    """Run every operation on its own inside the context, also in MLX's own layers, whose activations are compiled functions."""
+    """Run every operation on its own inside the context, also in MLX's own layers, some of which are compiled."""
     mx.disable_compile()
     try:
         yield

@@ -1,9 +1,10 @@
 """One training step that needs little memory: gradients, then an update in place.
 
-The usual step is compiled whole, with model and optimizer as captured state. It holds old and new state at once and peaks at 5.2
-bytes a byte of parameters, whatever the activations need. Here the gradients are one compiled function and the update is another,
-and everything that the update replaces is let go before it is evaluated, so that MLX writes the new state into the old buffers:
-weights, two moments and gradients, little above the floor of 4.
+The usual step is compiled whole, with model and optimizer as captured state. It holds old and new state at
+once and peaks at 5.2 bytes a byte of parameters, whatever the activations need. Here the gradients are one
+compiled function and the update is another, and everything that the update replaces is let go before it is
+evaluated, so that MLX writes the new state into the old buffers: weights, two moments and gradients, little
+above the floor of 4.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +13,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.optimizers as optim
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_map
 
+from tinygpt.checkpointing import random_state
 from tinygpt.errors import TrainingError
+from tinygpt.leaves import leaves
 from tinygpt.model import GPT, next_token_loss
 
 Tree = dict[str, Any]
@@ -85,8 +88,12 @@ class TrainStep:
     def gradients(self, tokens: mx.array) -> Gradients:
         """Return the gradients of one batch, evaluated; the model stays as it is."""
         parameters = self._model.trainable_parameters()
+        # MLX puts its tracers into the tree that it is given, and leaves them there after an exception: so it
+        # gets another one.
+        given = tree_map(lambda weight: weight, parameters)
         try:
-            gradients = Gradients(*self._compute_gradients(parameters, tokens))
+            with random_state.restored_on_error():
+                gradients = Gradients(*self._compute_gradients(given, tokens))
         finally:
             self._model.update(parameters)  # instead of the tracers that it was run with
         mx.eval(gradients.loss, gradients.norm, gradients.tree)
@@ -122,14 +129,14 @@ def _gradients_and_norm(
 ) -> Callable[[Tree, mx.array], tuple[mx.array, mx.array, Tree]]:
     def compute(parameters: Tree, tokens: mx.array) -> tuple[mx.array, mx.array, Tree]:
         loss, gradients = value_and_grad(parameters, tokens)
-        squares = [gradient.astype(mx.float32).square().sum() for _, gradient in tree_flatten(gradients)]
+        squares = [gradient.astype(mx.float32).square().sum() for gradient in leaves(gradients).values()]
         return loss, mx.sqrt(sum(squares, start=mx.array(0.0))), gradients
 
     return compute
 
 
 def _check_dtypes(before: Tree, after: Tree) -> None:
-    expected = dict(tree_flatten(before))
-    for name, array in tree_flatten(after):
+    expected = leaves(before)
+    for name, array in leaves(after).items():
         if array.dtype != expected[name].dtype:
             raise TrainingError(f"[train] dtype of {name}: got {array.dtype}, expected {expected[name].dtype}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import cast
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -68,7 +69,7 @@ class Trainer:
         for number in range(1, self.config.steps + 1):
             start = perf_counter()
             with lean_evaluation():
-                loss = self.step(mx.array(next(self._batches), mx.int32)).item()
+                loss = cast("float", self.step(mx.array(next(self._batches), mx.int32)).item())
             seconds = perf_counter() - start
             if not abs(loss) < float("inf"):  # also true of NaN
                 raise TrainingError(f"[train] loss at step {number}: got {loss}, expected a finite number")
