@@ -9,6 +9,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,42 +23,42 @@ from tinygpt.memory.in_flight import lean_evaluation, small_command_buffers
 from tinygpt.memory.measure import counters, reset_peak
 from tinygpt.model import GPT
 from tinygpt.presets import ROWS, Row
-from tinygpt.train import TrainStep
+from tinygpt.train import DTYPES, TrainStep
 from tinygpt.train.data import batches, read_corpus
 
 PLAIN = "plain"
 WARM_UP_ROUNDS = 2
 
 
-def benchmark_row(
-    row: Row, *, wrappers: Sequence[str], clip_norm: float, compiled: bool, rounds: int
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Setting:
+    """What a row is trained with.
+
+    Attributes:
+        clip_norm: Largest norm of the gradients; 0 for no clipping.
+        compiled: Whether the step is compiled.
+        dtype: Of weights, activations and moments.
+    """
+
+    clip_norm: float = 1.0
+    compiled: bool = True
+    dtype: str = "float32"
+
+
+def benchmark_row(row: Row, setting: Setting, *, wrappers: Sequence[str], rounds: int) -> list[dict[str, Any]]:
     """Train a row under several wrappers in turn.
 
     Args:
         row: Preset, batch and context.
+        setting: What it is trained with.
         wrappers: Names, ``plain`` for none.
-        clip_norm: Largest norm of the gradients; 0 for no clipping.
-        compiled: Whether the step is compiled.
         rounds: Steps of each wrapper that are measured, after two that are not.
 
     Returns:
-        One record for each wrapper: the least peak of a step in bytes, with weights, moments and gradients;
-        all step times in seconds.
+        One record for each wrapper: the least peak of a step in bytes, with weights, moments and gradients; the
+        median step time in seconds; and all readings.
     """
-    mx.random.seed(0)
-    model = GPT(row.config)
-    optimizer = optim.AdamW(1e-4, bias_correction=True)
-    steps = {
-        name: TrainStep(
-            model,
-            optimizer,
-            blocks=None if name == PLAIN else checkpointed_blocks(model.blocks, "all", WRAPPERS[name]),
-            clip_norm=clip_norm,
-            compiled=compiled,
-        )
-        for name in wrappers
-    }
+    steps = _prepare(row, setting, wrappers)
     text = batches(read_corpus(None), batch=row.batch, context=row.context, seed=0)
     peaks: dict[str, list[int]] = {name: [] for name in wrappers}
     seconds: dict[str, list[float]] = {name: [] for name in wrappers}
@@ -77,16 +78,32 @@ def benchmark_row(
         {
             "row": str(row),
             "wrapper": name,
-            "clip_norm": clip_norm,
-            "compiled": compiled,
+            **asdict(setting),
             "peak_bytes": min(peaks[name]),
             "step_s": statistics.median(seconds[name]),
             "peaks_bytes": peaks[name],
             "steps_s": seconds[name],
-            "parameter_bytes": 4 * row.config.parameters,
         }
         for name in wrappers
     ]
+
+
+def _prepare(row: Row, setting: Setting, wrappers: Sequence[str]) -> dict[str, TrainStep]:
+    """Return a step for each wrapper, all of one model."""
+    mx.random.seed(0)
+    model = GPT(row.config)
+    model.set_dtype(getattr(mx, setting.dtype))
+    optimizer = optim.AdamW(1e-4, bias_correction=True)
+    return {
+        name: TrainStep(
+            model,
+            optimizer,
+            blocks=None if name == PLAIN else checkpointed_blocks(model.blocks, "all", WRAPPERS[name]),
+            clip_norm=setting.clip_norm,
+            compiled=setting.compiled,
+        )
+        for name in wrappers
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,13 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     records: list[dict[str, Any]] = []
     for row in (row for row in ROWS if not arguments.rows or str(row) in arguments.rows):
         for clip_norm in arguments.clip_norm:
-            found = benchmark_row(
-                row,
-                wrappers=arguments.wrappers,
-                clip_norm=clip_norm,
-                compiled=not arguments.no_compile,
-                rounds=arguments.rounds,
-            )
+            setting = Setting(clip_norm, not arguments.no_compile, arguments.dtype)
+            found = benchmark_row(row, setting, wrappers=arguments.wrappers, rounds=arguments.rounds)
             records += found
             for record in found:
                 _print(record, found[0])
@@ -124,13 +136,12 @@ def _print(record: dict[str, Any], first: dict[str, Any]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tinygpt.savings.benchmark", description=__doc__)
-    parser.add_argument(
-        "--rows", nargs="+", metavar="ROW", choices=[str(row) for row in ROWS], help="such as 'tiny 8x128'"
-    )
+    parser.add_argument("--rows", nargs="+", metavar="ROW", choices=list(map(str, ROWS)), help="such as 'tiny 8x128'")
     parser.add_argument("--wrappers", nargs="+", default=[PLAIN, *WRAPPERS], choices=[PLAIN, *WRAPPERS])
     parser.add_argument("--clip-norm", nargs="+", type=float, default=[1.0, 0.0], metavar="X")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser
 
