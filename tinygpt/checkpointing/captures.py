@@ -21,6 +21,8 @@ import mlx.nn as nn
 from tinygpt.checkpointing.places import Attribute, Element, Item, PartialArguments, Place
 from tinygpt.checkpointing.trees import is_differentiable
 
+_LEAVES = (str, int, float, type(None), type, types.ModuleType)  # looked at most often, and hold nothing
+
 
 class Captures:
     """The places of all floating-point arrays, and of all closure variables, that some roots lead to.
@@ -30,12 +32,16 @@ class Captures:
         variables: Every closure variable that holds anything else, with its value.
     """
 
-    def __init__(self, roots: Iterable[Any]) -> None:
-        """Walk from ``roots``."""
+    def __init__(self) -> None:
+        """Start with nothing."""
         self.arrays: list[tuple[Place, mx.array]] = []
         self.variables: list[tuple[Place, Any]] = []
         self._seen: set[int] = set()
-        self._ahead = [(root, False) for root in roots]
+        self._ahead: list[tuple[Any, bool]] = []
+
+    def follow(self, roots: Iterable[Any]) -> None:
+        """Walk from ``roots`` to what has not been reached before."""
+        self._ahead += [(root, False) for root in roots]
         while self._ahead:
             value, in_object = self._ahead.pop()
             if id(value) not in self._seen:
@@ -80,8 +86,6 @@ class Captures:
             case functools.partial():
                 self._ahead += [(value.func, False), (value.keywords, False)]
                 self._look(PartialArguments(value), in_object)
-            case type() | types.ModuleType():
-                pass
             case object(__dict__=_) if not in_object:
                 self._enter_object(value)
 
@@ -90,7 +94,10 @@ class Captures:
         attributes = vars(value)
         for name in attributes:
             self._look(Item(attributes, name), in_object=True)
-        self._ahead += [(function, False) for function in _methods(type(value))]
+        for base in type(value).__mro__:
+            if id(base) not in self._seen and not base.__module__.startswith(("mlx.", "builtins")):
+                self._seen.add(id(base))
+                self._ahead += [(f, False) for f in vars(base).values() if isinstance(f, types.FunctionType)]
 
     def _enter_function(self, function: types.FunctionType) -> None:
         for cell in function.__closure__ or ():
@@ -119,14 +126,8 @@ class Captures:
         elif isinstance(value, tuple):
             for index in range(len(value)):
                 self._look(Element(place, index), in_object)
-        elif value is not None:
+        elif not isinstance(value, _LEAVES):
             self._ahead.append((value, in_object))
-
-
-def _methods(cls: type) -> Iterator[types.FunctionType]:
-    for base in cls.__mro__:
-        if not base.__module__.startswith(("mlx.", "builtins")):
-            yield from (value for value in vars(base).values() if isinstance(value, types.FunctionType))
 
 
 @functools.lru_cache(maxsize=4096)

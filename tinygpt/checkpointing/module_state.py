@@ -4,7 +4,7 @@ A recomputation must start from what the forward started from and leave no trace
 to be updated once, and no array of the recomputation may stay in the module.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -18,44 +18,47 @@ _LEAVES = (mx.array, str, int, float, type(None), ModuleType)  # looked at most 
 
 
 class ModuleState:
-    """The contents of every dict and list that a module tree is made of."""
+    """The contents of every dict and list that some modules are made of.
 
-    def __init__(self, modules: Sequence[nn.Module], *, others: Iterable[Storage] = ()) -> None:
-        """Copy what ``modules`` hold now, and the contents of ``others``."""
-        self._modules = modules
-        storages = {id(storage): storage for storage in (*_storages(modules), *others)}
-        self._saved = [(s, s.copy() if isinstance(s, list) else dict(s)) for s in storages.values()]
-        self._places = [
-            (storage, key, value.__copy__())  # in-place writes to the original are not seen in the copy
-            for storage, contents in self._saved
-            for key, value in (enumerate(contents) if isinstance(contents, list) else contents.items())
-            if isinstance(value, mx.array)
-        ]
+    Attributes:
+        arrays: The arrays in them, in a fixed order.
+    """
 
-    @property
-    def arrays(self) -> list[mx.array]:
-        """The arrays that the module held, in a fixed order."""
-        return [array for _, _, array in self._places]
+    def __init__(self, modules: Sequence[nn.Module], *, known: Container[int] = ()) -> None:
+        """Copy what ``modules`` hold now; arrays whose ids are ``known`` are kept track of elsewhere."""
+        self._saved = [(storage, _copied(storage)) for storage in _storages(modules)]
+        self._places: list[tuple[Storage, Any]] = []
+        self.arrays: list[mx.array] = []
+        for storage, contents in self._saved:
+            for key, value in enumerate(contents) if isinstance(contents, list) else contents.items():
+                if isinstance(value, mx.array) and id(value) not in known:
+                    self._places.append((storage, key))
+                    self.arrays.append(value.__copy__())  # in-place writes to the original are not seen in it
 
     @contextmanager
     def installed(self, arrays: Sequence[mx.array]) -> Iterator[None]:
         """Take the modules back to this state, with others for its arrays, and on leaving to where they are now."""
-        present = ModuleState(self._modules, others=(storage for storage, _ in self._saved))
+        present = [(storage, _copied(storage)) for storage, _ in self._saved]
         try:
-            self._install()
-            for (storage, key, _), array in zip(self._places, arrays, strict=True):
+            _install(self._saved)
+            for (storage, key), array in zip(self._places, arrays, strict=True):
                 storage[key] = array
             yield
         finally:
-            present._install()
+            _install(present)
 
-    def _install(self) -> None:
-        for storage, contents in self._saved:
-            if isinstance(storage, list):
-                storage[:] = contents
-            else:  # a module's own update() does something else
-                dict.clear(storage)
-                dict.update(storage, contents)
+
+def _copied(storage: Storage) -> Storage:
+    return storage.copy() if isinstance(storage, list) else dict(storage)
+
+
+def _install(saved: Iterable[tuple[Storage, Storage]]) -> None:
+    for storage, contents in saved:
+        if isinstance(storage, list):
+            storage[:] = contents
+        else:  # a module's own update() does something else
+            dict.clear(storage)
+            dict.update(storage, contents)
 
 
 def _storages(modules: Iterable[nn.Module]) -> Iterator[Storage]:

@@ -1,11 +1,10 @@
 """One call of a function, recorded well enough to be repeated.
 
 The forward runs as though nobody watched. A replay puts everything that the function could see back to what
-it was before the
-forward: arguments, module state, closure, random key, stream. On leaving, everything is as it was found.
+it was before the forward: arguments, module state, closure, random key, stream. On leaving, everything is as
+it was found.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -17,7 +16,6 @@ from tinygpt.checkpointing import random_state
 from tinygpt.checkpointing.captures import Captures
 from tinygpt.checkpointing.module_state import ModuleState
 from tinygpt.checkpointing.trees import Structure
-from tinygpt.leaves import leaves
 
 
 class Recording:
@@ -38,17 +36,19 @@ class Recording:
         self._fn = fn
         self._arguments = Structure((args, kwargs))
         modules = [m for m in (module, *self._arguments.others) if isinstance(m, nn.Module)]
-        self._state = ModuleState(modules)
-        self._captures = Captures((*modules, fn, *self._arguments.others))
-        self._stream = mx.default_stream(mx.default_device())
-        self._draws = False
+        self._captures = Captures()
+        self._captures.follow(modules)
+        own = {id(array) for _, array in self._captures.arrays}
+        self._captures.follow((fn, *self._arguments.others))
 
-        own = {id(array) for array in leaves([m.trainable_parameters() for m in modules]).values()}
         captured = {id(array): array for _, array in self._captures.arrays}
         position = {identity: place for place, identity in enumerate(captured)}
         self._sources = [position[id(array)] for _, array in self._captures.arrays]
+        self._state = ModuleState(modules, known=captured)
+        self._stream = mx.default_stream(mx.default_device())
+        self._draws = False
         self.argument_count = len(self._arguments.arrays)
-        self.inputs = [*self._arguments.arrays, *map(copy.copy, captured.values())]
+        self.inputs = [*self._arguments.arrays, *(array.__copy__() for array in captured.values())]
         self.foreign = [place + self.argument_count for identity, place in position.items() if identity not in own]
         self.constants = [*self._state.arrays, random_state.read()]
 

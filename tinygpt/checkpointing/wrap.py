@@ -166,14 +166,13 @@ def _gradients(
         [inputs[place] for place in variables],
         [mx.expand_dims(cotangent, 0) for cotangent in cotangents.values()],
     )
-    gradients = {place: _zeros(array) for place, array in enumerate(inputs)}
-    gradients.update((place, array) for place, array in zip(variables, found, strict=True) if place in used)
+    gradients = dict(zip(variables, found, strict=True))
     released = [gradients[place] for place in variables if place < count or place in used]
     for place in (place for place in variables if place < count):
         # One node for each: MLX 0.29.4 and 0.30.0 crash where a compiled function returns one of several
         # results of a node.
         (gradients[place],) = after([gradients[place]], released)
-    return list(gradients.values())
+    return [gradients[place] if place in used else _zeros(array) for place, array in enumerate(inputs)]
 
 
 def _zeros(array: mx.array) -> mx.array:

@@ -5,10 +5,12 @@ news. A leaf that is missing on one side is a difference, and so is a value that
 about nothing.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Container
+from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
 
+from tinygpt.conformance.tolerances import EXACT, Tolerance
 from tinygpt.leaves import leaves
 
 
@@ -28,23 +30,28 @@ class Difference(NamedTuple):
         return f"{self.leaf}: {self.problem}"
 
 
-def differences(got: Any, expected: Any) -> list[Difference]:
+def differences(
+    got: Any, expected: Any, *, loose: Container[str] = (), tolerance: Tolerance = EXACT
+) -> list[Difference]:
     """Return every leaf in which two trees of arrays differ, in the order of ``expected``.
 
     Args:
         got: Lists, tuples and dicts of arrays.
         expected: The same, as it should be.
+        loose: Names of leaves that may differ within the tolerance; all others are compared to the bit.
+        tolerance: For the loose leaves.
     """
     ours, theirs = leaves(got), leaves(expected)
     found = [Difference(name, "got a leaf, expected none") for name in ours.keys() - theirs.keys()]
     for name, want in theirs.items():
-        problem = "got no leaf, expected one" if name not in ours else _problem(ours[name], want)
+        allowed = tolerance if name in loose else EXACT
+        problem = "got no leaf, expected one" if name not in ours else _problem(ours[name], want, allowed)
         if problem:
             found.append(Difference(name, problem))
     return found
 
 
-def _problem(got: Any, want: Any) -> str | None:
+def _problem(got: Any, want: Any, tolerance: Tolerance) -> str | None:
     if not isinstance(want, mx.array) or not isinstance(got, mx.array):
         return None if type(got) is type(want) and got == want else f"got {got!r}, expected {want!r}"
     for what in ("shape", "dtype"):
@@ -58,6 +65,9 @@ def _problem(got: Any, want: Any) -> str | None:
     finite = mx.isfinite(got) & mx.isfinite(want)
     if not finite.all().item():
         return f"got {(~finite).sum().item()} of {want.size} elements that are not finite, expected none"
-    gap = mx.abs(got - want)
-    scale = mx.abs(want).max().item()
-    return f"largest difference {gap.max().item():.3g} where the largest value is {scale:.3g}, expected 0"
+    gap = cast("float", mx.abs(got - want).max().item())
+    scale = cast("float", mx.abs(want).max().item())
+    if gap <= tolerance.relative * scale:
+        return None
+    bound = f"at most {tolerance.relative * scale:.3g}" if tolerance.relative else "0"
+    return f"largest difference {gap:.3g} where the largest value is {scale:.3g}, expected {bound}"

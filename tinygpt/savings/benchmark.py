@@ -20,7 +20,7 @@ import mlx.optimizers as optim
 from tinygpt.checkpointing import WRAPPERS, checkpointed_blocks
 from tinygpt.environment import describe
 from tinygpt.memory.in_flight import lean_evaluation, small_command_buffers
-from tinygpt.memory.measure import counters, reset_peak
+from tinygpt.memory.measure import counters, reset_peak, settle
 from tinygpt.model import GPT
 from tinygpt.presets import ROWS, Row
 from tinygpt.train import DTYPES, TrainStep
@@ -59,6 +59,7 @@ def benchmark_row(row: Row, setting: Setting, *, wrappers: Sequence[str], rounds
         median step time in seconds; and all readings.
     """
     steps = _prepare(row, setting, wrappers)
+    settle()  # a larger buffer in the cache, left by another row, would count with its whole size
     text = batches(read_corpus(None), batch=row.batch, context=row.context, seed=0)
     peaks: dict[str, list[int]] = {name: [] for name in wrappers}
     seconds: dict[str, list[float]] = {name: [] for name in wrappers}

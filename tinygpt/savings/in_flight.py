@@ -17,8 +17,8 @@ from tinygpt.environment import describe
 
 # Operations and "MB" a command buffer. The first is MLX's default on compute capability 9.0. MLX counts
 # elements of inputs there, not bytes, so that 50 "MB" are 200 MB in float32.
-SETTINGS = ((100, 1000), (20, 50), (20, 10), (5, 50), (1, 50))
-ROWS = ("huge 4x1024", "mega 2x1024", "behemoth 4x1024")
+SETTINGS = ((100, 1000), (100, 50), (100, 20), (100, 10), (20, 10), (5, 50))
+ROWS = ("tiny 8x128", "huge 4x1024", "mega 2x1024", "behemoth 4x1024")
 
 
 def run_setting(operations: int, megabytes: int, *, rows: Sequence[str], rounds: int) -> list[dict[str, Any]]:
