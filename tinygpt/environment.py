@@ -40,7 +40,7 @@ def describe() -> dict[str, Any]:
         "device": device or platform.processor() or platform.machine(),
         "packages": {name: version for name in _BACKENDS if (version := _version(name))},
         "python": platform.python_version(),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
 

@@ -1,8 +1,8 @@
 """Turn the readings of a row into a verdict: equal gradients first, then what a block keeps, then the ratio.
 
-A row that was not run whole is projected from its readings at two depths: every further plain block adds what
-one was measured to keep, every further checkpointed one adds its input or its gradients, and both grow with
-batch and context as the arithmetic says.
+A row that was not run whole is projected from its readings at two depths. If these agree with the arithmetic of
+a block, it holds for the blocks that were not run: every further plain one adds its activations, every further
+checkpointed one its input or its gradients, and what is left grows with batch and context.
 """
 
 from dataclasses import dataclass
@@ -98,16 +98,15 @@ def _blocks(plan: Plan, pairs: tuple[Pair, ...]) -> str:
 def _project(plan: Plan, pairs: tuple[Pair, ...]) -> tuple[int, int]:
     """Return both peaks of the whole row, projected."""
     row, config, deep = plan.row, plan.row.config, pairs[-1]
-    scale = activation_bytes(config, batch=row.batch, context=row.context) / activation_bytes(
-        config, batch=plan.batch, context=plan.context
-    )
-    kept, _ = _slopes(pairs)
+    as_run = activation_bytes(config, batch=plan.batch, context=plan.context)
+    as_meant = activation_bytes(config, batch=row.batch, context=row.context)
+    scale = as_meant / as_run
     parameters = 4 * config.parameters
     # Of the checkpointed peak, what is not one block after another is the recomputation of one, which grows
     # with batch and context.
     recomputation = deep.checkpointed.peak_bytes - deep.depth * _least_growth(plan, plan.batch, plan.context)
-    rest = deep.plain.peak_bytes - deep.depth * kept
-    plain = scale * (config.n_layer * kept + rest)
+    rest = deep.plain.peak_bytes - deep.depth * as_run
+    plain = config.n_layer * as_meant + scale * rest
     checkpointed = config.n_layer * _least_growth(plan, row.batch, row.context) + scale * recomputation
     floor = UPDATE_FACTOR * parameters
     return tuple(round(max(3 * parameters + gradients, floor)) for gradients in (plain, checkpointed))  # type: ignore[return-value]

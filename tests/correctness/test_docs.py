@@ -1,0 +1,103 @@
+"""What the pages say is true: their code runs, their commands exist, their tables come from files."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tinygpt.cli import parser
+from tinygpt.report.results_page import PAGES, TABLES, rendered
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+def blocks(path, language):
+    """Return the code blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(path):
+    """Return the commands of a page with the output that it shows for each."""
+    for block in blocks(path, "console"):
+        for part in block.split("$ ")[1:]:
+            command, _, output = part.partition("\n")
+            yield command.partition("  #")[0].strip(), output
+
+
+PYTHON = [path for path in DOCUMENTS if blocks(path, "python")]
+COMMANDS = [(path.name, *command) for path in DOCUMENTS for command in commands(path)]
+
+
+def test_pages_are_found():
+    """There are pages with code, with commands and with tables to check."""
+    assert {path.name for path in DOCUMENTS} >= {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results.md"}
+    assert PYTHON
+    assert COMMANDS
+    assert TABLES
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.name)
+def test_python_blocks_run(path):
+    """The blocks of a page run one after another, as a reader would type them."""
+    scope = {}
+
+    for block in blocks(path, "python"):
+        exec(compile(block, str(path), "exec"), scope)
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [pytest.param(command, output, id=f"{page}: {command}") for page, command, output in COMMANDS],
+)
+def test_commands_print_what_the_page_shows(command, output):
+    """A tinygpt command prints the page's lines, numbers aside; others are installations, and known."""
+    if not command.startswith("tinygpt "):
+        assert re.fullmatch(
+            r"python3 -m (pip install tox|tox -e \w+)( && python3 -m tox -e \w+)?|pip install \S+", command
+        )
+        return
+    done = subprocess.run([sys.executable, "-m", *command.split()], capture_output=True, text=True, check=True)
+
+    assert without_numbers(done.stdout) == without_numbers(output)
+
+
+def without_numbers(text):
+    """Return a text with every number replaced by one sign."""
+    return re.sub(r"[\d.,]*\d", "#", text)
+
+
+def test_ci_runs_the_command_of_the_readme():
+    """.ci/run, the workflow and the README agree on what to run."""
+    readme = [command for page, command, _ in COMMANDS if page == "README.md"]
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+
+    assert "python3 -m pip install tox && python3 -m tox -e tests" in readme
+    assert "python3 -m pip install tox && python3 -m tox -e tests" in (ROOT / ".ci/run").read_text()
+    assert "python3 -m pip install tox && python3 -m tox -e ${{ matrix.command }}" in workflow
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_come_from_the_results(page):
+    """Each table of a page is the rendering of its file; python -m tinygpt.report.results_page mends it."""
+    text = (ROOT / page).read_text()
+
+    assert "<!-- table: " in text
+    assert rendered(text, ROOT / "results") == text
+
+
+def test_every_option_of_train_is_in_its_help():
+    """Help describes every option, and fits a terminal of 80 columns."""
+    help_text = subprocess.run(
+        [sys.executable, "-m", "tinygpt", "train", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "80", "PATH": ""},
+    ).stdout
+
+    assert max(map(len, help_text.splitlines())) <= 80
+    assert set(re.findall(r"--[\w-]+", help_text)) >= {"--preset", "--grad-checkpoint", "--no-compile", "--json"}
+    assert parser().prog == "tinygpt"

@@ -1,0 +1,156 @@
+"""The tables in the pages, from the JSON files in ``results/``: ``python -m tinygpt.report.results_page``.
+
+A number in the page that no file holds cannot appear: each table stands between two comments that name it, and is
+rendered anew from its file.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+
+PAGES = ("README.md", "docs/results.md")
+
+# The table that this project grew from: MLX-Swift 0.25 on an M5 Pro, checkpointed over plain peak.
+SEED_RATIOS = {
+    "tiny 8x128": 1.17,
+    "huge 8x256": 0.89,
+    "huge 4x1024": 0.82,
+    "mega 2x1024": 0.74,
+    "behemoth 1x1024": 0.79,
+    "behemoth 2x1024": 0.70,
+    "behemoth 3x1024": 0.67,
+    "behemoth 4x1024": 0.64,
+}
+WRAPPERS = ("tinygpt", "mlx.nn", "seed-recipe")
+
+Record = dict[str, Any]
+
+
+def rows_table(records: Sequence[Record], *, clip_norm: float) -> list[str]:
+    """Return peaks and step times of every row under every wrapper, as Markdown."""
+    chosen = {(r["row"], r["wrapper"]): r for r in records if r["clip_norm"] == clip_norm}
+    lines = [
+        f"| row | plain, MiB | {' | '.join(f'{w}, MiB' for w in WRAPPERS)} | {' | '.join(WRAPPERS)} | seed's own |"
+        f" time {' | time '.join(WRAPPERS)} |",
+        "|---" * (3 + 3 * len(WRAPPERS)) + "|",
+    ]
+    for row, seed in SEED_RATIOS.items():
+        plain = chosen[row, "plain"]
+        ours = [chosen[row, wrapper] for wrapper in WRAPPERS]
+        cells = [
+            row,
+            _mib(plain),
+            *map(_mib, ours),
+            *(f"{record['peak_bytes'] / plain['peak_bytes']:.2f}" for record in ours),
+            f"{seed:.2f}",
+            *(f"{record['step_s'] / plain['step_s']:.2f}" for record in ours),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def in_flight_table(records: Sequence[Record]) -> list[str]:
+    """Return peak and step time under each setting of the command buffers, as Markdown."""
+    rows = list(dict.fromkeys(record["row"] for record in records))
+    settings = list(dict.fromkeys((record["operations"], record["megabytes"]) for record in records))
+    found = {(r["operations"], r["megabytes"], r["row"], r["wrapper"]): r for r in records}
+    lines = [f'| operations, "MB" | {" | ".join(rows)} |', "|---" * (1 + len(rows)) + "|"]
+    for setting in settings:
+        pairs = [[found[(*setting, row, wrapper)] for wrapper in ("plain", "tinygpt")] for row in rows]
+        cells = [
+            f"{_mib(plain)} / {_mib(ours)} MiB, {plain['step_s'] * 1e3:.0f} / {ours['step_s'] * 1e3:.0f} ms"
+            for plain, ours in pairs
+        ]
+        lines.append(f"| {setting[0]}, {setting[1]} | {' | '.join(cells)} |")
+    return lines
+
+
+def orders_table(peaks: dict[str, dict[str, dict[str, int]]]) -> list[str]:
+    """Return the peaks of the evaluation orders at every width of the traversal, as Markdown."""
+    schedules = list(peaks[""]["plain"])
+    lines = [f"| width | wrapper | {' | '.join(schedules)} |", "|---" * (2 + len(schedules)) + "|"]
+    for width, by_wrapper in peaks.items():
+        for wrapper, sizes in by_wrapper.items():
+            cells = " | ".join(f"{sizes[name] / 1e6:.1f}" for name in schedules)
+            lines.append(f"| {width or 'default'} | {wrapper} | {cells} |")
+    return lines
+
+
+def memory_table(rows: Sequence[Record]) -> list[str]:
+    """Return the table of ``pytest -m memory``, as Markdown."""
+    lines = ["| row | as run | plain, MiB | checkpointed, MiB | ratio | threshold | verdict |", "|---" * 7 + "|"]
+    for row in rows:
+        mark = "" if row["whole"] else "~"
+        plain, ours = (f"{mark}{row[name] / MIB:,.0f}" for name in ("plain_bytes", "checkpointed_bytes"))
+        cells = [
+            row["row"],
+            row["as_run"],
+            plain,
+            ours,
+            f"{row['ratio']:.3f}",
+            f"{row['threshold']:.2f}",
+            row["verdict"],
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def wrapper_table(records: Sequence[Record]) -> list[str]:
+    """Return peaks and step times of one row under its wrappers, as Markdown."""
+    plain = records[0]
+    lines = ["| wrapper | peak, MiB | over plain | step, ms | over plain |", "|---" * 5 + "|"]
+    for record in records:
+        peak, step = record["peak_bytes"] / plain["peak_bytes"], record["step_s"] / plain["step_s"]
+        lines.append(
+            f"| {record['wrapper']} | {_mib(record)} | {peak:.2f} | {record['step_s'] * 1e3:.0f} | {step:.2f} |"
+        )
+    return lines
+
+
+TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
+    "h200-rows": ("h200-rows.json", lambda content: rows_table(content["records"], clip_norm=1.0)),
+    "h200-rows-unclipped": ("h200-rows.json", lambda content: rows_table(content["records"], clip_norm=0.0)),
+    "h200-memory": ("h200-memory.json", lambda content: memory_table(content["rows"])),
+    "h200-eager": ("h200-eager.json", lambda content: wrapper_table(content["records"])),
+    "h200-bf16": ("h200-bf16.json", lambda content: wrapper_table(content["records"])),
+    "h200-in-flight": ("h200-in-flight.json", lambda content: in_flight_table(content["records"])),
+    "cpu-orders": ("cpu-orders.json", lambda content: orders_table(content["peaks_bytes"])),
+    "cpu-memory": ("cpu-memory.json", lambda content: memory_table(content["rows"])),
+    "cpu-rows": ("cpu-rows.json", lambda content: wrapper_table(content["records"][:5])),
+}
+
+
+def rendered(page: str, results: Path) -> str:
+    """Return a page with every named table rendered from its file.
+
+    Args:
+        page: Markdown with ``<!-- table: NAME -->`` and ``<!-- end -->`` around each table.
+        results: The folder of the JSON files.
+    """
+
+    def table(match: re.Match[str]) -> str:
+        file, render = TABLES[match["name"]]
+        lines = render(json.loads((results / file).read_text()))
+        return "\n".join([match["start"], "", *lines, "", "<!-- end -->"])
+
+    return re.sub(r"(?P<start><!-- table: (?P<name>[\w-]+) -->).*?<!-- end -->", table, page, flags=re.DOTALL)
+
+
+def main() -> int:
+    """Render the pages of this checkout in place."""
+    for page in map(Path, PAGES):
+        page.write_text(rendered(page.read_text(), Path("results")))
+    return 0
+
+
+def _mib(record: Record) -> str:
+    return f"{record['peak_bytes'] / MIB:,.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
