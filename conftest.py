@@ -1,22 +1,34 @@
 """The suite's own set-up: the plugin, also where it is not installed, and the machine that the tests run on."""
 
+import os
+
+import mlx.core as mx
 import pytest
 
 from tinygpt.environment import describe
 from tinygpt.memory.in_flight import small_command_buffers
 from tinygpt.savings import Machine, this_machine
+from tinygpt.train.compiler import can_compile
 
 pytest_plugins = ["tinygpt.pytest_plugin"]
 
 small_command_buffers()
 
+COMPILES = can_compile()
+if not COMPILES:  # here and in every process that a test starts; the report's header says so
+    mx.disable_compile()
+    os.environ["MLX_DISABLE_COMPILE"] = "1"
 
-def pytest_report_header() -> str:
+
+def pytest_report_header() -> list[str]:
     """Name what the results are about."""
     environment = describe()
     packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
     variables = " ".join(f"{name}={value}" for name, value in environment["variables"].items())
-    return f"tinygpt: {packages} on {environment['backend']} ({environment['device']}) {variables}".rstrip()
+    lines = [f"tinygpt: {packages} on {environment['backend']} ({environment['device']}) {variables}".rstrip()]
+    if not COMPILES:
+        lines.append("tinygpt: no C++ compiler, so nothing is compiled, also where a test says that it is")
+    return lines
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ def test_missing_compiler_is_told_in_one_line(tmp_path):
     if mx.default_device() != mx.Device(mx.cpu):
         pytest.skip("a GPU backend of MLX brings its own compiler")
     environment = {**os.environ, "PATH": str(tmp_path), "TMPDIR": str(tmp_path)}
-    environment.pop("MLX_DISABLE_COMPILE", None)
+    environment.pop("MLX_DISABLE_COMPILE", None)  # whoever switched compilation off needs no compiler
 
     refused = tinygpt("train", *SMALL, env=environment)
     allowed = tinygpt("train", *SMALL, "--no-compile", env=environment)
