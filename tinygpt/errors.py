@@ -26,6 +26,30 @@ class CheckpointError(TinyGPTError, RuntimeError):
     """A checkpointed call cannot be recomputed faithfully."""
 
 
+class SubjectError(TinyGPTError, ValueError):
+    """A subject of judgement cannot be found, or is nothing that could be judged."""
+
+
+class ReportError(TinyGPTError, ValueError):
+    """A report is cut off, was edited, or is no report."""
+
+
+class ExpectationError(TinyGPTError, ValueError):
+    """A file of expected failures makes no sense."""
+
+
+class ConformanceError(TinyGPTError, AssertionError):
+    """A wrapper breaks a rule."""
+
+
+class NotApplicableError(TinyGPTError):
+    """A rule says nothing about this subject here: it declines, or plain MLX cannot do it."""
+
+
+class InconclusiveError(TinyGPTError):
+    """A control failed, or a reading was not stable: nothing can be said."""
+
+
 class MeasureError(TinyGPTError, RuntimeError):
     """A memory reading would mean nothing."""
 

@@ -29,3 +29,8 @@ ATOMIC_ADDITIONS = Tolerance(
     "the gradient of an embedding is summed by atomic additions on CUDA, in an order that changes from run to run: "
     "the sum of the 4096 rows of a batch wanders by sqrt(4096) roundings; for leaves in which two plain runs differ",
 )
+
+HIGHER_DERIVATIVES = Tolerance(
+    8 * FLOAT32_EPSILON,
+    "a derivative of a derivative adds up the same terms, but plain MLX adds them in the order of its own graph",
+)

@@ -87,7 +87,14 @@ def reset_peak() -> None:
     mx.reset_peak_memory()
 
 
-def measure(work: Callable[[], Any], *, schedule: str, trials: int = 3, exact: bool = True) -> Reading:
+def measure(
+    work: Callable[[], Any],
+    *,
+    schedule: str,
+    trials: int = 3,
+    exact: bool = True,
+    before: Callable[[int], object] | None = None,
+) -> Reading:
     """Run ``work`` several times and read the peak of each.
 
     Args:
@@ -95,6 +102,7 @@ def measure(work: Callable[[], Any], *, schedule: str, trials: int = 3, exact: b
         schedule: In which order, and in how many parts, the work is evaluated.
         trials: How often to run it; the first run also compiles.
         exact: Whether to make evaluation wait for queued work.
+        before: Called with the number of each trial, from 0, before it; see ``tinygpt.memory.dispatch``.
 
     Returns:
         All readings. The peak is above what was active before.
@@ -106,7 +114,9 @@ def measure(work: Callable[[], Any], *, schedule: str, trials: int = 3, exact: b
     if trials < 1:
         raise MeasureError(f"[measure] trials: got {trials}, expected at least 1")
     peaks, base, left = [], 0, 0
-    for _ in range(trials):
+    for trial in range(trials):
+        if before is not None:
+            before(trial)
         settle()
         reset_peak()
         base = counters().active_bytes

@@ -1,0 +1,252 @@
+"""One check on one subject: the runs that it compares.
+
+Plain and wrapped are run in the same way from the same seed. A control that fails says something about MLX, not about the
+subject: the rule is not applicable then, with MLX's own words.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from tinygpt.conformance.cases import Case
+from tinygpt.conformance.compare import Difference, differences
+from tinygpt.conformance.subjects import PLAIN, Subject, Wrap
+from tinygpt.conformance.tolerances import ATOMIC_ADDITIONS, Tolerance
+from tinygpt.environment import backend
+from tinygpt.errors import ConformanceError, InconclusiveError, MeasureError, NotApplicableError
+
+SEED = 3
+STEPS = 2
+SHOWN = 3
+
+# What a check raises itself passes through; everything else that is raised is the subject's.
+VERDICTS = (ConformanceError, NotApplicableError, InconclusiveError, MeasureError)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a check read, beside its verdict.
+
+    Attributes:
+        measured: Numbers by name; sizes end in ``_bytes``.
+        bound: What they had to keep.
+        schedule: In which order it was evaluated; a footprint means nothing without it.
+    """
+
+    measured: Mapping[str, Any]
+    bound: str = ""
+    schedule: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A subject, and the mode in which a check runs it.
+
+    Attributes:
+        subject: Who is judged.
+        mode: ``eager`` or ``compiled``.
+    """
+
+    subject: Subject
+    mode: str = "eager"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether steps are compiled."""
+        return self.mode == "compiled"
+
+    def expect_equal(self, case: Case, *parts: str, tolerance: Tolerance | None = None) -> None:
+        """Raise unless parts of what two steps leave behind equal the plain run's.
+
+        Args:
+            case: What to run.
+            parts: ``values``, ``gradients``, ``module`` or ``draw``; see ``observe``.
+            tolerance: How far every leaf may be off; to the bit if not given.
+
+        Raises:
+            ConformanceError: Naming the case and the first leaves that differ.
+            NotApplicableError: Plain MLX cannot run the case.
+        """
+        expected = control(case, self.compiled)
+        with self.guarded(f"case '{case}'"):
+            got = observe(case, self.subject, compiled=self.compiled)
+        for part in parts:
+            self._raise_for(case, NAMES[part], self._differences(case, part, got[part], expected[part], tolerance))
+
+    def expect_same_results(self, case: Case) -> None:
+        """Raise unless what a case's function returns equals what it returns plain; nothing is differentiated around it."""
+        with plainly(f"case '{case}'"):
+            expected = results(case, PLAIN, compiled=self.compiled)
+        with self.guarded(f"case '{case}'"):
+            got = results(case, self.subject, compiled=self.compiled)
+        self._raise_for(case, "results", differences(got, expected))
+
+    @contextmanager
+    def wrapping(self, model: nn.Module, place: str) -> Iterator[Wrap]:
+        """Yield the subject's wrapper for the parts of a model; an exception inside is the subject's failure."""
+        with self.guarded(place), self.subject.applied(model) as wrap:
+            yield wrap
+
+    @contextmanager
+    def guarded(self, place: str) -> Iterator[None]:
+        """Turn an exception of the subject into a failure: where this is used, plain MLX has none."""
+        try:
+            yield
+        except VERDICTS:
+            raise
+        except Exception as error:
+            said = " ".join(str(error).split())
+            raise ConformanceError(f"{place}: got {type(error).__name__}: {said}, expected no exception") from error
+
+    def _raise_for(self, case: Case, what: str, found: list[Difference]) -> None:
+        if found:
+            shown = "; ".join(map(str, found[:SHOWN])) + ("; …" if len(found) > SHOWN else "")
+            raise ConformanceError(f"case '{case}': {what} unlike plain: {shown}")
+
+    def _differences(
+        self, case: Case, part: str, got: Any, expected: Any, tolerance: Tolerance | None
+    ) -> list[Difference]:
+        if tolerance is not None:
+            return differences(got, expected, loose=Everything(), tolerance=tolerance)
+        found = differences(got, expected)
+        if not found or backend() != "cuda":
+            return found
+        # Atomic additions: leaves in which plain runs differ among themselves.
+        again = observe(case, PLAIN, compiled=self.compiled)[part]
+        loose = {difference.leaf for difference in differences(again, expected)}
+        return differences(got, expected, loose=loose, tolerance=ATOMIC_ADDITIONS)
+
+
+class Everything:
+    """A collection of all names."""
+
+    def __contains__(self, name: object) -> bool:
+        """Say yes."""
+        return True
+
+
+NAMES = {
+    "values": "values",
+    "gradients": "gradients",
+    "module": "arrays left in the module",
+    "draw": "the next random draw",
+}
+
+
+def observe(case: Case, subject: Subject, *, compiled: bool, steps: int = STEPS) -> dict[str, Any]:
+    """Take loss and gradients of a case several times, and return everything that can be seen afterwards.
+
+    Args:
+        case: What to run.
+        subject: Who wraps.
+        compiled: Whether the step is compiled.
+        steps: How often; the random state and the module's buffers go on from one to the next.
+
+    Returns:
+        Trees of arrays: ``values`` and ``gradients`` of each step; ``module``, all arrays that the model holds; ``draw``, the next
+        random numbers.
+    """
+    mx.random.seed(SEED)
+    model, batch = case.build()
+    mx.eval(model.state, batch)
+    with subject.applied(model) as wrap:
+        step = value_and_grad(model, lambda *batch: case.loss(model, wrap, *batch), compiled=compiled)
+        results = []
+        for _ in range(steps):
+            results.append(step(*batch))
+            mx.eval(results[-1], model.state)
+    return {
+        "values": [value for value, _ in results],
+        "gradients": [gradients for _, gradients in results],
+        "module": held_arrays(model),
+        "draw": mx.random.uniform(shape=(4,)),
+    }
+
+
+def results(case: Case, subject: Subject, *, compiled: bool) -> Any:
+    """Return what a case's function returns, evaluated, without differentiating it."""
+    mx.random.seed(SEED)
+    model, batch = case.build()
+    mx.eval(model.state, batch)
+    with subject.applied(model) as wrap:
+        function: Callable[..., Any] = lambda *batch: case.loss(model, wrap, *batch)  # noqa: E731
+        if compiled:
+            require_compile()
+            function = mx.compile(function, inputs=[model.state, mx.random.state])
+        found = function(*batch)
+        mx.eval(found)
+    return found
+
+
+def value_and_grad(model: nn.Module, loss: Callable[..., Any], *, compiled: bool) -> Callable[..., Any]:
+    """Return the step of a model: compiled, with everything it holds and the random state as inputs and outputs."""
+    step: Callable[..., Any] = nn.value_and_grad(model, loss)
+    if compiled:
+        state = [model.state, mx.random.state]
+        step = mx.compile(step, inputs=state, outputs=state)
+    return step
+
+
+@lru_cache(maxsize=512)
+def control(case: Case, compiled: bool) -> dict[str, Any]:
+    """Return what the plain run of a case leaves behind.
+
+    Raises:
+        NotApplicableError: Plain MLX cannot run the case, or does not compile here.
+    """
+    if compiled:
+        require_compile()
+    with plainly(f"case '{case}'"):
+        return observe(case, PLAIN, compiled=compiled)
+
+
+@contextmanager
+def plainly(place: str) -> Iterator[None]:
+    """Turn an exception of a plain run into: not applicable, with MLX's own words."""
+    try:
+        yield
+    except VERDICTS:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise NotApplicableError(f"{place}: plain MLX {mx.__version__} cannot run it: {said}") from error
+
+
+def require_compile() -> None:
+    """Raise unless ``mx.compile`` compiles.
+
+    Raises:
+        NotApplicableError: It is switched off: what is called compiled would run eagerly.
+    """
+    if not _compiles():
+        raise NotApplicableError("mx.compile is switched off (MLX_DISABLE_COMPILE or mx.disable_compile)")
+
+
+@cache
+def _compiles() -> bool:
+    traces = []
+    function = mx.compile(lambda x: traces.append(1) or x + 1)
+    for _ in range(2):
+        mx.eval(function(mx.array(1)))
+    return len(traces) == 1
+
+
+def held_arrays(model: nn.Module) -> dict[str, mx.array]:
+    """Return every array that a module tree holds, private ones too, by its path."""
+    return dict(_walk("", model))
+
+
+def _walk(path: str, value: Any) -> Iterator[tuple[str, mx.array]]:
+    if isinstance(value, mx.array):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(f"{path}.{key}".lstrip("."), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _walk(f"{path}.{index}", item)
