@@ -65,6 +65,8 @@ def _problem(got: Any, want: Any, tolerance: Tolerance) -> str | None:
     finite = mx.isfinite(got) & mx.isfinite(want)
     if not finite.all().item():
         return f"got {(~finite).sum().item()} of {want.size} elements that are not finite, expected none"
+    if not got.any().item():
+        return f"got all zeros, expected values up to {mx.abs(want).max().item():.3g}"
     gap = cast("float", mx.abs(got - want).max().item())
     scale = cast("float", mx.abs(want).max().item())
     if gap <= tolerance.relative * scale:

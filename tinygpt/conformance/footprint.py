@@ -199,7 +199,7 @@ def saving(trial: Trial) -> Measurement:
     Source: Chen et al. 2016; under MLX's own wrappers the saving is gone where gradients are clipped, or evaluated from the first
     block on: unsloth-zoo 29d47e9f, mflux#711.
 
-    Fault: ``identity``, ``no_order``, ``activations_kept_in_a_list``, ``saves_every_other_call``.
+    Fault: ``identity``, ``no_order``, ``saves_every_other_call``.
     """
     return _expect_saving(trial, BLOCKS, _schedules(trial))
 
@@ -265,7 +265,7 @@ def auxiliary_loss(trial: Trial) -> Measurement:
 
     Source: mixture of experts; a scalar that is not part of the recomputed function holds all that it was made of.
 
-    Fault: ``auxiliary_loss_kept_outside``.
+    Fault: ``several_results_not_recomputed``.
     """
     return _expect_saving(trial, AUXILIARY, _schedules(trial, "forward", "compiled, clipped"))
 
@@ -276,7 +276,7 @@ def nothing_left(trial: Trial) -> Measurement:
 
     Source: a list in a closure, a hook or a cache that outlives the step.
 
-    Fault: ``activations_kept_in_a_list``, ``input_kept_afterwards``.
+    Fault: ``input_kept_afterwards``.
     """
     (schedule,) = _schedules(trial, "whole tree", "compiled")
     plain = _plain(BLOCKS, DEPTH, schedule)

@@ -183,7 +183,7 @@ def parameters(trial: Trial) -> None:
     Source: flux-2-swift-mlx#38 and mlx#1669: a module captured by ``mx.checkpoint`` trains with gradients that are all zero.
 
     Fault: ``closure_capture``, ``gradients_scaled``, ``one_leaf_zero``, ``two_leaves_swapped``, ``cotangent_as_gradient``,
-    ``gradient_not_a_number``, ``second_step_stale``.
+    ``gradient_not_a_number``.
     """
     trial.expect_equal(TWO_BLOCKS, "gradients")
 

@@ -183,6 +183,6 @@ def every_class(trial: Trial) -> Measurement:
 
     Source: unsloth-zoo 98d6f274: only ``type(layers[0])`` was wrapped; the fix took 109 GB to 40 GB.
 
-    Fault: ``first_class_only``.
+    Fault: ``first_class_only``, ``identity``.
     """
     return _expect(_counts(trial, lambda: _model(4, classes=2), _in_turn), [2, 2, 2, 2], "of two classes")

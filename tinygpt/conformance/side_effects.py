@@ -157,7 +157,7 @@ def intact_after_exceptions(trial: Trial) -> None:
 
     Source: an interrupted step is repeated with a smaller batch; restoring belongs into ``finally``.
 
-    Fault: ``tracers_left_after_exception``, ``random_state_lost_after_exception``.
+    Fault: ``left_frozen_after_exception``, ``random_state_lost_after_exception``.
     """
     for fails_at, where in ((1, "forward"), (2, "recomputation")):
         with plainly(f"an exception in the {where}"):

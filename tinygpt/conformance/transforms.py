@@ -240,7 +240,7 @@ def inside_custom_function(trial: Trial) -> None:
 
     Source: the rules.
 
-    Fault: ``nested_gradient_stopped``.
+    Fault: ``input_gradient_stopped``.
     """
     trial.expect_same_results(IN_CUSTOM_FUNCTION)
 
@@ -251,7 +251,7 @@ def inside_checkpoint(trial: Trial) -> None:
 
     Source: the rules; chunks of a recurrent block, mlx#3539.
 
-    Fault: ``nested_gradient_stopped``.
+    Fault: ``closure_capture``.
     """
     trial.expect_equal(IN_CHECKPOINT, "values", "gradients")
 
