@@ -30,12 +30,14 @@ class Captures:
     Attributes:
         arrays: Every place that holds a floating-point array, with that array.
         variables: Every closure variable that holds anything else, with its value.
+        modules: Every module that was met.
     """
 
     def __init__(self) -> None:
         """Start with nothing."""
         self.arrays: list[tuple[Place, mx.array]] = []
         self.variables: list[tuple[Place, Any]] = []
+        self.modules: list[nn.Module] = []
         self._seen: set[int] = set()
         self._ahead: list[tuple[Any, bool]] = []
 
@@ -69,6 +71,7 @@ class Captures:
         """Look at everything that ``value`` holds."""
         match value:
             case nn.Module():
+                self.modules.append(value)
                 for key, held in value.items():
                     if nn.Module.trainable_parameter_filter(value, key, held):
                         self._look(Item(value, key), in_object)

@@ -4,6 +4,7 @@ A recomputation must start from what the forward started from and leave no trace
 to be updated once, and no array of the recomputation may stay in the module.
 """
 
+import operator
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -24,9 +25,12 @@ class ModuleState:
         arrays: The arrays in them, in a fixed order.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], *, known: Container[int] = ()) -> None:
-        """Copy what ``modules`` hold now; arrays whose ids are ``known`` are kept track of elsewhere."""
-        self._saved = [(storage, _copied(storage)) for storage in _storages(modules)]
+    def __init__(
+        self, modules: Sequence[nn.Module], *, known: Container[int] = (), beside: "ModuleState | None" = None
+    ) -> None:
+        """Copy what ``modules`` hold now, without what another state has copied; arrays whose ids are ``known`` are kept elsewhere."""
+        there = {id(storage) for storage, _ in beside._saved} if beside else set()
+        self._saved = [(s, _copied(s)) for s in _storages(modules) if id(s) not in there]
         self._places: list[tuple[Storage, Any]] = []
         self.arrays: list[mx.array] = []
         for storage, contents in self._saved:
@@ -34,6 +38,13 @@ class ModuleState:
                 if isinstance(value, mx.array) and id(value) not in known:
                     self._places.append((storage, key))
                     self.arrays.append(value.__copy__())  # in-place writes to the original are not seen in it
+
+    def settle(self) -> None:
+        """Forget the dicts and lists that hold what they held: there is nothing to go back to."""
+        self._saved = [(storage, contents) for storage, contents in self._saved if not _same(storage, contents)]
+        changed = {id(storage) for storage, _ in self._saved}
+        kept = [pair for pair in zip(self._places, self.arrays, strict=True) if id(pair[0][0]) in changed]
+        self._places, self.arrays = [place for place, _ in kept], [array for _, array in kept]
 
     @contextmanager
     def installed(self, arrays: Sequence[mx.array]) -> Iterator[None]:
@@ -50,6 +61,16 @@ class ModuleState:
 
 def _copied(storage: Storage) -> Storage:
     return storage.copy() if isinstance(storage, list) else dict(storage)
+
+
+def _same(storage: Storage, contents: Storage) -> bool:
+    """Return whether a dict or list holds the very objects that its copy holds."""
+    if len(storage) != len(contents):
+        return False
+    if isinstance(contents, list):
+        return all(map(operator.is_, storage, contents))
+    missing = object()
+    return all(dict.get(storage, key, missing) is value for key, value in contents.items())  # type: ignore[arg-type]
 
 
 def _install(saved: Iterable[tuple[Storage, Storage]]) -> None:

@@ -26,7 +26,6 @@ class Recording:
         argument_count: How many of the inputs are arguments.
         foreign: The positions of the inputs that are neither arguments nor parameters of the module; they may
             well be unused.
-        constants: The other arrays that a replay needs: buffers, frozen weights, the random key.
     """
 
     def __init__(
@@ -45,12 +44,13 @@ class Recording:
         position = {identity: place for place, identity in enumerate(captured)}
         self._sources = [position[id(array)] for _, array in self._captures.arrays]
         self._state = ModuleState(modules, known=captured)
+        self._captured_state = ModuleState(self._captures.modules, known=captured, beside=self._state)
         self._stream = mx.default_stream(mx.default_device())
         self._draws = False
         self.argument_count = len(self._arguments.arrays)
         self.inputs = [*self._arguments.arrays, *(array.__copy__() for array in captured.values())]
         self.foreign = [place + self.argument_count for identity, place in position.items() if identity not in own]
-        self.constants = [*self._state.arrays, random_state.read()]
+        self._key = random_state.read()
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function on the arguments that were noted, and return its result."""
@@ -58,7 +58,13 @@ class Recording:
         result = self._fn(*args, **kwargs)
         self._draws = random_state.holder() is not holder
         self._captures.settle()
+        self._captured_state.settle()
         return result
+
+    @property
+    def constants(self) -> list[mx.array]:
+        """The other arrays that a replay needs: buffers, frozen weights, the random key; known after the forward."""
+        return [*self._state.arrays, *self._captured_state.arrays, self._key]
 
     def replay(self, inputs: Sequence[mx.array], constants: Sequence[mx.array]) -> Any:
         """Run the function again on other arrays and return its result, leaving no trace.
@@ -70,9 +76,11 @@ class Recording:
         args, kwargs = self._arguments.fill(inputs[: self.argument_count])
         captured = inputs[self.argument_count :]
         *state, key = constants
+        own = len(self._state.arrays)
         with ExitStack() as stack:
             stack.enter_context(mx.stream(self._stream))
-            stack.enter_context(self._state.installed(state))
+            stack.enter_context(self._state.installed(state[:own]))
+            stack.enter_context(self._captured_state.installed(state[own:]))
             stack.enter_context(self._captures.installed([captured[source] for source in self._sources]))
             if self._draws:
                 stack.enter_context(random_state.replayed(key))

@@ -28,7 +28,7 @@ class _Demanding(MLPBlock):
         self, x: mx.array, mode: _Mode, power: int, *, tree: dict[str, Any], word: str, mask: None, negate: bool = False
     ) -> mx.array:
         y = super().__call__(x) * tree["scales"][0] + tree["shift"]
-        return (-y if negate else y) ** power * mode.value * len(word) + (0 if mask is None else mask)
+        return y**power * (-1 if negate else 1) * mode.value * len(word) + (0 if mask is None else mask)
 
 
 class _Embedding(nn.Module):
@@ -57,10 +57,10 @@ def _demanding() -> tuple[Stack, tuple[mx.array]]:
     return model, (mx.random.normal(SHAPE),)
 
 
-def _with_all_arguments(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
+def _with_all_arguments(model: Stack, wrap: Wrap, x: mx.array) -> tuple[mx.array, mx.array]:
     tree = {"scales": [model.scale, (x, None)], "shift": x}
     y: mx.array = wrap(model.blocks[0])(x, _Mode.SCALED, 2, tree=tree, word="word", mask=None, negate=True)
-    return y.square().mean()
+    return y.square().mean(), y
 
 
 def _tokens() -> tuple[Stack, tuple[mx.array, ...]]:

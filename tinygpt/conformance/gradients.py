@@ -205,7 +205,7 @@ def frozen_parameters(trial: Trial) -> None:
 
     Source: fine-tuning; gradients are paired with parameters by position in many wrappers.
 
-    Fault: ``frozen_parameters_thawed``.
+    Fault: ``frozen_parameters_thawed``, ``partly_frozen_block_untrained``.
     """
     trial.expect_equal(PARTLY_FROZEN, "gradients")
 

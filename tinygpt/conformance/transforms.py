@@ -20,6 +20,7 @@ def _train(subject: Subject, steps: int = 3) -> list[Any]:
     """Return the results of compiled steps between which the weights change."""
     mx.random.seed(SEED)
     model, (x,) = two_blocks()
+    mx.eval(model.parameters(), x)
     found = []
     with subject.applied(model) as wrap:
         step = value_and_grad(model, lambda x: in_turn(model, wrap, x)[0], compiled=True)
@@ -273,6 +274,6 @@ def evaluation_inside(trial: Trial) -> None:
 
     Source: mlx-vlm#1584, mlx-swift-lm#571.
 
-    Fault: ``block_compiled``.
+    Fault: ``block_vmapped``.
     """
     trial.expect_equal(EVALUATED, "values", "gradients")

@@ -72,8 +72,8 @@ def two_leaves_swapped(module: nn.Module, fn: Run | None = None) -> Run:
 
 @fault("G1.parameters", words="got shape")
 def cotangent_as_gradient(module: nn.Module, fn: Run | None = None) -> Run:
-    """The custom function returns too few gradients; MLX hands the cotangent out in their place."""
-    return by_hand(module, fn, returned=lambda gradients: gradients[:1])
+    """Every parameter gets what MLX hands out where a custom function returns too few gradients: an array of the result's shape."""
+    return by_hand(module, fn, returned=lambda gradients: [gradients[0]] * len(gradients))
 
 
 @fault("G1.parameters", words="not finite")
@@ -89,11 +89,18 @@ def input_gradient_stopped(module: nn.Module, fn: Run | None = None) -> Run:
     return changing_arguments(module, fn, mx.stop_gradient)
 
 
-@fault("G3.frozen_parameters", words="got a leaf, expected none")
+@fault("G3.frozen_parameters[eager]", words="got a leaf, expected none")
 def frozen_parameters_thawed(module: nn.Module, fn: Run | None = None) -> Run:
     """What was frozen is trained."""
     module.unfreeze()
     return checkpoint(module, fn)
+
+
+@fault("G3.frozen_parameters", words="all zeros")
+def partly_frozen_block_untrained(module: nn.Module, fn: Run | None = None) -> Run:
+    """Where some parameters are frozen, the others have no gradient either."""
+    trained, all_of_them = (len(tree_flatten(p)) for p in (module.trainable_parameters(), module.parameters()))
+    return changing_gradients(module, fn, lambda _, g: mx.zeros_like(g) if trained < all_of_them else g)
 
 
 @fault("G4.frozen_block", words="all zeros")

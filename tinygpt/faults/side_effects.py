@@ -33,7 +33,7 @@ def parameters_left_rounded(module: nn.Module, fn: Run | None = None) -> Run:
     return changing_results(module, fn, rounded)
 
 
-@fault("S2.intact_after_exceptions", words="after an exception in the forward: the next step")
+@fault("S2.intact_after_exceptions", words="after an exception in the forward")
 def left_frozen_after_exception(module: nn.Module, fn: Run | None = None) -> Run:
     """The module is frozen while it runs, and stays so after an exception."""
     run = run_of(module, fn)
@@ -153,7 +153,7 @@ def python_counter_twice(module: nn.Module, fn: Run | None = None) -> Run:
     return nn.utils.checkpoint(module, fn)
 
 
-@fault("M6.nothing_left", words="active memory after the step")
+@fault("M6.nothing_left[eager]", words="active memory after the step")
 def input_kept_afterwards(module: nn.Module, fn: Run | None = None) -> Run:
     """The inputs of the last calls are kept in a list."""
     run = checkpoint(module, fn)
@@ -163,3 +163,14 @@ def input_kept_afterwards(module: nn.Module, fn: Run | None = None) -> Run:
         return run(*args, **kwargs)
 
     return broken
+
+
+@fault("M6.nothing_left", words="active memory after the step")
+def result_kept_in_the_module(module: nn.Module, fn: Run | None = None) -> Run:
+    """The module keeps the result of its last call."""
+
+    def kept(result: Any) -> Any:
+        module._last = mx.stop_gradient(result)
+        return result
+
+    return changing_results(module, fn, kept)

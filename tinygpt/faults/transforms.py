@@ -22,7 +22,8 @@ _depth = threading.local()
 @contextmanager
 def weights_baked_in(model: nn.Module) -> Iterator[None]:
     """The recomputation uses the weights that were there when the model was enabled."""
-    before = {id(block): nn.utils.tree_map(lambda a: a, block.trainable_parameters()) for block in model.blocks}
+    before = {id(block): nn.utils.tree_map(lambda a: a * 1, block.trainable_parameters()) for block in model.blocks}
+    mx.eval(before)
 
     def wrap(module: nn.Module, fn: Run) -> Run:
         runs: list[int] = []
@@ -108,15 +109,21 @@ def nested_gradient_stopped(module: nn.Module, fn: Run | None = None) -> Run:
         before = getattr(_depth, "now", 0)
         _depth.now = before + 1
         try:
-            result = run(*args, **kwargs)
+            return run(*args, **kwargs)
         finally:
             _depth.now = before
-        return on_arrays(result, mx.stop_gradient) if before else result
 
-    return checkpoint(module, inside)
+    wrapped = checkpoint(module, inside)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        result = wrapped(*args, **kwargs)
+        return on_arrays(result, mx.stop_gradient) if getattr(_depth, "now", 0) else result
+
+    return broken
 
 
 @fault("T8.evaluation_inside", words="a block that evaluates")
-def block_compiled(module: nn.Module, fn: Run | None = None) -> Run:
-    """The block is compiled, and cannot evaluate any more."""
-    return checkpoint(module, mx.compile(run_of(module, fn)))
+def block_vmapped(module: nn.Module, fn: Run | None = None) -> Run:
+    """The block runs inside of ``mx.vmap``, where nothing can be evaluated."""
+    vmapped = checkpoint(module, mx.vmap(run_of(module, fn)))
+    return lambda x: vmapped(x[None])[0]
