@@ -1,0 +1,94 @@
+"""A check bound to a subject and a mode: what ``iter_checks`` yields, what pytest parametrizes, what a worker runs."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from tinygpt.conformance.results import Result
+from tinygpt.conformance.rules import Check, check_id
+from tinygpt.conformance.subjects import Subject
+from tinygpt.conformance.trial import SEED, Measurement, Trial
+from tinygpt.errors import ConformanceError, InconclusiveError, MeasureError, NotApplicableError
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """One run of a check that can be asked for.
+
+    Attributes:
+        check: The check.
+        mode: ``eager`` or ``compiled``.
+        subject: Who is judged.
+    """
+
+    check: Check
+    mode: str
+    subject: Subject
+
+    @property
+    def id(self) -> str:
+        """The id of the run: ``G1.parameters[eager]``."""
+        return check_id(self.check, self.mode)
+
+    @property
+    def again(self) -> str:
+        """The command that repeats it."""
+        name = self.subject.address if self.subject.address and ":" in self.subject.name else self.subject.name
+        return f"tinygpt check {name} --rules '{self.id}'"
+
+    def reason_to_decline(self) -> str | None:
+        """Return why the subject declines it, if it does: by rule, by check or by run."""
+        for name in (self.id, self.id.partition("[")[0], self.check.rule):
+            if name in self.subject.declines:
+                return self.subject.declines[name]
+        return None
+
+    def result(self, status: str, message: str = "", measurement: Measurement | None = None, seconds: float = 0.0) -> Result:
+        """Return a result of this run."""
+        found = asdict(measurement) if measurement else {}
+        return Result(
+            rule=self.check.rule,
+            check=self.id,
+            level=self.check.level,
+            status=status,
+            message=message,
+            again=self.again,
+            seconds=round(seconds, 3),
+            **{name: found[name] for name in ("measured", "bound", "schedule") if name in found},
+        )
+
+    def judge(self) -> Result:
+        """Run the check here, in this process, and return what it found; a wrapper may take the process down."""
+        declined = self.reason_to_decline()
+        if declined is not None:
+            return self.result("not_applicable", f"declined: {declined}")
+        begin = time.perf_counter()
+        status, message, measurement = self._run()
+        return self.result(status, message, measurement, time.perf_counter() - begin)
+
+    def _run(self) -> tuple[str, str, Measurement | None]:
+        mx.random.seed(SEED)
+        try:
+            return "pass", "", self.check.run(Trial(self.subject, self.mode))
+        except NotApplicableError as error:
+            return "not_applicable", str(error), None
+        except (InconclusiveError, MeasureError) as error:
+            return "inconclusive", str(error), None
+        except ConformanceError as error:
+            return "fail", _one_line(error), None
+        except Exception as error:
+            return "error", f"the kit broke: {type(error).__name__}: {_one_line(error)}{_where(error)}", None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _where(error: BaseException) -> str:
+    """Return the line of code that an exception came from."""
+    trace: Any = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace else ""

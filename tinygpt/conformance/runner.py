@@ -1,0 +1,160 @@
+"""Run checks in worker processes, side by side, and put what they found into a report."""
+
+import datetime
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tinygpt.conformance.bound import BoundCheck
+from tinygpt.conformance.expectations import Expectation, applied, check_known, overdue
+from tinygpt.conformance.results import Report, Result
+from tinygpt.conformance.rules import RULE_SET, UNTESTED, all_checks, select
+from tinygpt.conformance.subjects import Subject, as_subject
+from tinygpt.conformance.subjects import subject as named_subject
+from tinygpt.conformance.worker import TIMEOUT_S, Worker
+from tinygpt.errors import TinyGPTError
+
+JOBS = 2
+
+Listener = Callable[[Result], object]
+
+
+def iter_checks(subject: Any, rules: str | Iterable[str] = "*") -> Iterator[BoundCheck]:
+    """Yield every run of a check for a subject, in the order of the rules; nothing runs yet.
+
+    Args:
+        subject: A wrapper, a ``Subject``, or the name of one; see ``tinygpt.conformance.subjects.subject``.
+        rules: Patterns of rules, checks or families: ``"G*"``, ``["R1", "footprint"]``.
+
+    Raises:
+        SubjectError: There is no such subject, or no such rule.
+    """
+    judged = named_subject(subject) if isinstance(subject, str) else as_subject(subject)
+    for check, mode in select([rules] if isinstance(rules, str) else rules):
+        yield BoundCheck(check, mode, judged)
+
+
+def check_checkpoint(
+    subject: Any,
+    *,
+    rules: str | Iterable[str] = "*",
+    expectations: Sequence[Expectation] = (),
+    jobs: int = JOBS,
+    timeout_s: float = TIMEOUT_S,
+    listener: Listener = lambda result: None,
+) -> Report:
+    """Judge a checkpoint wrapper.
+
+    Args:
+        subject: ``wrap(module, fn=None)``, ``wrap_fn(fn)``, ``enable(model)``, a ``Subject``, or the name of one.
+        rules: Patterns of rules, checks or families; all if not given.
+        expectations: Failures that are known.
+        jobs: Processes side by side.
+        timeout_s: Longest time for one check, in seconds.
+        listener: Called with each result as it comes.
+
+    Returns:
+        The report; ``report.exit_code`` is 0 where the wrapper conforms.
+
+    Raises:
+        SubjectError: There is no such subject, no such rule, or it cannot be sent to another process.
+        ExpectationError: An expectation is about no check at all.
+
+    Source:
+        The rules: ``docs/rules.md``.
+    """
+    checks = list(iter_checks(subject, rules))
+    check_known(expectations, [run for entry in all_checks() for run in entry.ids()])
+    judged = checks[0].subject
+    found, environment = judge_all(checks, jobs=jobs, timeout_s=timeout_s, listener=listener, expectations=expectations)
+    return assemble(checks, found, environment, judged, expectations)
+
+
+def assemble(
+    checks: Sequence[BoundCheck],
+    found: Iterable[Result],
+    environment: dict[str, Any],
+    subject: Subject,
+    expectations: Sequence[Expectation] = (),
+) -> Report:
+    """Return the report of what was found; a check without a result is ``not_run``."""
+    by_id = {result.check: result for result in found}
+    return Report(
+        subject={
+            "name": subject.name,
+            "version": subject.version,
+            "shape": subject.shape,
+            "address": subject.address,
+            "declines": dict(subject.declines),
+        },
+        environment=environment,
+        rule_set=RULE_SET,
+        expected=[check.id for check in checks],
+        results=[by_id.get(check.id) or check.result("not_run", "the check did not report") for check in checks],
+        untested={rule: why for rule, (_, _, why) in UNTESTED.items()},
+        overdue=overdue(expectations, datetime.datetime.now(tz=datetime.UTC).date()),
+    )
+
+
+def judge_all(
+    checks: Sequence[BoundCheck],
+    *,
+    jobs: int = JOBS,
+    timeout_s: float = TIMEOUT_S,
+    listener: Listener = lambda result: None,
+    expectations: Sequence[Expectation] = (),
+) -> tuple[list[Result], dict[str, Any]]:
+    """Run checks side by side; return what they found, and the environment of the processes."""
+    ahead: queue.SimpleQueue[BoundCheck] = queue.SimpleQueue()
+    for check in checks:
+        ahead.put(check)
+    found: list[Result] = []
+    environments: list[dict[str, Any]] = []
+    errors: list[BaseException] = []
+    lock = threading.Lock()
+
+    def work() -> None:
+        with Worker(timeout_s) as worker:
+            worker.start()
+            environments.append(worker.environment)
+            while not errors:
+                try:
+                    check = ahead.get_nowait()
+                except queue.Empty:
+                    return
+                result = applied(judged_by(worker, check), expectations, check.subject.name, worker.environment)
+                with lock:
+                    found.append(result)
+                    listener(result)
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, daemon=True) for _ in range(min(jobs, len(checks)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt as error:
+        errors.append(error)
+        raise
+    for error in errors:
+        if isinstance(error, TinyGPTError):
+            raise error
+        raise RuntimeError(f"[runner] a thread: got {type(error).__name__}: {error}, expected none") from error
+    return found, environments[0]
+
+
+def judged_by(worker: Worker, check: BoundCheck) -> Result:
+    """Return the result of one run of a check, by a worker."""
+    declined = check.reason_to_decline()
+    if declined is not None:
+        return check.result("not_applicable", f"declined: {declined}")
+    answer = worker.judge(check.subject, check.id)
+    return replace(check.result(answer["status"], answer["message"]), **answer)
