@@ -1,4 +1,4 @@
-"""The pytest plugin: the marker ``memory``, its options, and the table at the end.
+"""The pytest plugin: the marker ``memory`` and its table; ``--subject`` and the report of a judgement.
 
 Light: MLX is not imported when it is loaded, because an installed plugin is loaded by every pytest run on the machine.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 ROW_PROPERTY = "tinygpt_row"
+CHECK_PROPERTY = "tinygpt_check"
 
 DEFAULT_BUDGET_S = 15.0
 
@@ -26,16 +27,94 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="longest training step; what takes longer is projected from fewer blocks (default: %(default)s)",
     )
+    judge = parser.getgroup("tinygpt-conformance", "judging a checkpoint wrapper")
+    judge.addoption(
+        "--subject",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="judge a wrapper, beside the tests; may be repeated",
+    )
+    judge.addoption("--rules", action="append", default=[], metavar="GLOB", help="rules that --subject is held to")
+    judge.addoption(
+        "--conformance-report",
+        type=Path,
+        metavar="FILE",
+        help="write what was judged as JSON; for several subjects, FILE-NAME.json for each",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and collect rows where the session is held together."""
     config.addinivalue_line("markers", "memory: measures the memory of training; pytest -m memory")
-    path = config.getoption("--memory-report")
-    if path is not None and not path.parent.is_dir():
-        raise pytest.UsageError(f"[--memory-report] {path}: got no such folder, expected a file to write to")
+    for option in ("--memory-report", "--conformance-report"):
+        path = config.getoption(option)
+        if path is not None and not path.parent.is_dir():
+            raise pytest.UsageError(f"[{option}] {path}: got no such folder, expected a file to write to")
+    if config.getoption("--rules") and not config.getoption("--subject"):
+        raise pytest.UsageError("[--rules] got no --subject, expected one that is held to them")
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist sends its reports on
         config.pluginmanager.register(_MemoryTable(config), "tinygpt-memory-table")
+    if config.getoption("--conformance-report") is not None:
+        config.pluginmanager.register(_Judgement(config), "tinygpt-judgement")
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add one test for each run of a check of each ``--subject``."""
+    subjects = config.getoption("--subject")
+    if not subjects:
+        return
+    from tinygpt.conformance.parametrize import calls  # noqa: PLC0415  (MLX only when it is needed)
+    from tinygpt.errors import SubjectError  # noqa: PLC0415
+
+    try:
+        found = calls(subjects, config.getoption("--rules") or ["*"])
+    except SubjectError as error:
+        raise pytest.UsageError(str(error)) from None
+    items += [_CheckItem.from_parent(session, name=call.id, call=call) for call in found]
+
+
+class _CheckItem(pytest.Item):
+    """A run of a check that no file holds."""
+
+    def __init__(self, *, call: Any, **more: Any) -> None:
+        super().__init__(**more)
+        self.check_call = call
+
+    def runtest(self) -> None:
+        """Run the check."""
+        self.check_call()
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """Return what the check says, without the code that says it."""
+        from tinygpt.errors import ConformanceError, InconclusiveError  # noqa: PLC0415
+
+        if isinstance(excinfo.value, ConformanceError | InconclusiveError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return where it stands: nowhere."""
+        return self.path, None, self.name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Hand on what a check found; a worker of pytest-xdist can send nothing but properties of a test."""
+    call = _check_call(item)
+    found = call.found() if call is not None else {}
+    if found and not any(name == CHECK_PROPERTY for name, _ in item.user_properties):
+        item.user_properties.append((CHECK_PROPERTY, found))
+    return (yield)
+
+
+def _check_call(item: pytest.Item) -> Any:
+    """Return the run of a check that a test is about, if it is about one."""
+    if isinstance(item, _CheckItem):
+        return item.check_call
+    specification = getattr(item, "callspec", None)
+    call = specification.params.get("check") if specification else None
+    return call if hasattr(call, "check") and hasattr(call, "expectations") else None
 
 
 @pytest.fixture
@@ -78,3 +157,40 @@ class _MemoryTable:
             terminalreporter.section("memory of a training step, compiled, float32, gradients clipped")
             for line in as_lines(self._rows):
                 terminalreporter.write_line(line)
+
+
+class _Judgement:
+    """Collects what checks found, and writes one report for each subject."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._path: Path = config.getoption("--conformance-report")
+        self._expected: dict[str, Any] = {}
+        self._found: dict[str, dict[str, Any]] = {}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker of pytest-xdist was to run."""
+        self._expected.update(getattr(node, "workeroutput", {}).get(CHECK_PROPERTY, {}))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Note every check that is to run, before any has."""
+        self._expected = {call.id: call.expected() for call in map(_check_call, items) if call is not None}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take what a check found."""
+        for name, value in report.user_properties:
+            if name == CHECK_PROPERTY:
+                self._found[value["id"]] = value  # type: ignore[index, call-overload]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self) -> Iterator[None]:
+        """Write the reports; what was to run and did not is in them, as not run."""
+        if hasattr(self._config, "workerinput"):
+            self._config.workeroutput[CHECK_PROPERTY] = self._expected
+        else:
+            from tinygpt.conformance.parametrize import write_reports  # noqa: PLC0415
+
+            write_reports(self._path, self._expected, self._found)
+        return (yield)

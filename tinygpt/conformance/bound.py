@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from tinygpt.conformance.results import Result
 from tinygpt.conformance.rules import Check, check_id
-from tinygpt.conformance.subjects import Subject
+from tinygpt.conformance.subjects import BUILT_IN, Subject
 from tinygpt.conformance.trial import SEED, Measurement, Trial
 from tinygpt.errors import ConformanceError, InconclusiveError, MeasureError, NotApplicableError
 
@@ -34,8 +34,10 @@ class BoundCheck:
 
     @property
     def again(self) -> str:
-        """The command that repeats it."""
-        name = self.subject.address if self.subject.address and ":" in self.subject.name else self.subject.name
+        """The one line that repeats it: a command, or Python for a wrapper that no other process can import."""
+        name = self.subject.name if self.subject.name in BUILT_IN else self.subject.address
+        if not name:
+            return f"check_checkpoint({self.subject.name}, rules='{self.id}')"
         return f"tinygpt check {name} --rules '{self.id}'"
 
     def reason_to_decline(self) -> str | None:
@@ -45,7 +47,9 @@ class BoundCheck:
                 return self.subject.declines[name]
         return None
 
-    def result(self, status: str, message: str = "", measurement: Measurement | None = None, seconds: float = 0.0) -> Result:
+    def result(
+        self, status: str, message: str = "", measurement: Measurement | None = None, seconds: float = 0.0
+    ) -> Result:
         """Return a result of this run."""
         found = asdict(measurement) if measurement else {}
         return Result(

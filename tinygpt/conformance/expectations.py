@@ -78,16 +78,24 @@ def check_known(expectations: Sequence[Expectation], ids: Sequence[str]) -> None
     """
     for expectation in expectations:
         if not any(fnmatchcase(n, expectation.rule) or n == expectation.rule for i in ids for n in (i, *_shorter(i))):
-            raise ExpectationError(f"[expectations] rule: got {expectation.rule!r}, expected a pattern that a check matches")
+            raise ExpectationError(
+                f"[expectations] rule: got {expectation.rule!r}, expected a pattern that a check matches"
+            )
 
 
-def applied(result: Result, expectations: Sequence[Expectation], subject: str, environment: Mapping[str, Any]) -> Result:
+def applied(
+    result: Result, expectations: Sequence[Expectation], subject: str, environment: Mapping[str, Any]
+) -> Result:
     """Return a result as the expectations make it: ``xfail`` for a failure that is known, ``xpass`` for one that has gone."""
     about = [each for each in expectations if each.holds(result.check, subject, environment)]
     if not about:
         return result
     if result.status == "pass":
-        return replace(result, status="xpass", message=f"passes, though it was expected to fail: {about[0].reason} ({about[0].link})")
+        return replace(
+            result,
+            status="xpass",
+            message=f"passes, though it was expected to fail: {about[0].reason} ({about[0].link})",
+        )
     if result.status != "fail":
         return result
     for each in about:
@@ -96,8 +104,9 @@ def applied(result: Result, expectations: Sequence[Expectation], subject: str, e
     return replace(result, message=f"{result.message} [expected to fail in other words: {about[0].message!r}]")
 
 
-def overdue(expectations: Sequence[Expectation], today: datetime.date) -> list[str]:
-    """Return a line for each expectation whose date of review has passed."""
+def overdue(expectations: Sequence[Expectation], today: datetime.date | None = None) -> list[str]:
+    """Return a line for each expectation whose date of review has passed; ``today`` is read off the clock if not given."""
+    today = today or datetime.datetime.now(tz=datetime.UTC).date()
     return [f"{e.rule}: to be reviewed by {e.review}: {e.reason}" for e in expectations if e.review < today]
 
 
@@ -111,14 +120,20 @@ def _entry(entry: Any, place: str) -> Expectation:
     needed = {"rule", "message", "reason", "link", "review"}
     if not isinstance(entry, dict) or not needed <= entry.keys() <= known:
         got = sorted(entry) if isinstance(entry, dict) else entry
-        raise ExpectationError(f"[expectations] {place}: got the keys {got}, expected {sorted(needed)} and no others but {sorted(known - needed)}")
+        raise ExpectationError(
+            f"[expectations] {place}: got the keys {got}, expected {sorted(needed)} and no others but {sorted(known - needed)}"
+        )
     if not isinstance(entry["review"], datetime.date) or isinstance(entry["review"], datetime.datetime):
-        raise ExpectationError(f"[expectations] {place}, review: got {entry['review']!r}, expected a date such as 2027-06-30")
+        raise ExpectationError(
+            f"[expectations] {place}, review: got {entry['review']!r}, expected a date such as 2027-06-30"
+        )
     for name in entry.keys() - {"review"}:
         if not isinstance(entry[name], str) or (name in needed and not entry[name].strip()):
             raise ExpectationError(f"[expectations] {place}, {name}: got {entry[name]!r}, expected a text")
     if entry.get("backend", "") not in ("", *BACKENDS):
-        raise ExpectationError(f"[expectations] {place}, backend: got {entry['backend']!r}, expected one of {', '.join(BACKENDS)}")
+        raise ExpectationError(
+            f"[expectations] {place}, backend: got {entry['backend']!r}, expected one of {', '.join(BACKENDS)}"
+        )
     _check_patterns(entry, place)
     return Expectation(**entry)
 

@@ -24,12 +24,16 @@ from tinygpt.memory.measure import counters, measure, settle
 from tinygpt.memory.schedules import SCHEDULES, Schedule, scheduled
 
 DEPTH = 6
-SLOPE_DEPTHS = (4, 14)  # from where the peak is a straight line
+SLOPE_DEPTHS = (4, 12)  # from where the peak is a straight line
 SLOPE_SLACK = 0.1  # of a boundary for each block: the rule's own
-SPARE = 2  # boundaries: the gradients that arrive at a block and leave it; plain's one block has neither as an array of its own
+SPARE = 1  # boundary: the gradient that arrives at a block; plain's one block has none as an array of its own
 
 # A GPU holds what its command buffers use, so there a boundary has to be large beside everything else.
-SIZES = {"cpu": {"width": 8, "tokens": 512}, "metal": {"width": 64, "tokens": 32768}, "cuda": {"width": 64, "tokens": 32768}}
+SIZES = {
+    "cpu": {"width": 4, "tokens": 256},
+    "metal": {"width": 64, "tokens": 32768},
+    "cuda": {"width": 64, "tokens": 32768},
+}
 
 Loss = Callable[[Stack, list[Any], mx.array], mx.array]
 Build = Callable[..., tuple[Stack, mx.array]]
@@ -241,7 +245,7 @@ def more_recomputed(trial: Trial) -> Measurement:
 
     Source: the rules.
 
-    Fault: ``keeps_five_boundaries``.
+    Fault: ``keeps_more_than_it_saves``.
     """
     if trial.subject.shape == "enable":
         raise NotApplicableError("enabled for whole models; the number of blocks cannot be chosen")
@@ -253,7 +257,9 @@ def more_recomputed(trial: Trial) -> Measurement:
         raise ConformanceError(
             f"peak with {', '.join(map(str, counts))} of {DEPTH} blocks recomputed, in block boundaries: got {peaks}, expected no rise"
         )
-    measured = {f"{count} recomputed": {"peak_bytes": each.peak_bytes} for count, each in zip(counts, found, strict=True)}
+    measured = {
+        f"{count} recomputed": {"peak_bytes": each.peak_bytes} for count, each in zip(counts, found, strict=True)
+    }
     return Measurement(measured, "no rise", schedule.name)
 
 
@@ -279,12 +285,12 @@ def nothing_left(trial: Trial) -> Measurement:
     (schedule,) = _schedules(trial, "whole tree", "compiled")
     with plainly("a step of plain blocks"):
         allowed = _left_bytes(PLAIN, schedule)
-    _judged(trial, BLOCKS, DEPTH, schedule)
+    unit = _judged(trial, BLOCKS, DEPTH, schedule).unit_bytes  # a compiled function may hold a constant, and nothing so large
     with trial.guarded("a step"):
         left = _left_bytes(trial.subject, schedule)
-    if left != allowed:
+    if left - allowed >= unit:
         raise ConformanceError(f"active memory after the step: got {left:,} B more than before, expected {allowed:,} B")
-    return Measurement({"left_bytes": left}, f"{allowed} B", schedule.name)
+    return Measurement({"left_bytes": left}, f"{allowed} B, and less than a boundary", schedule.name)
 
 
 def _left_bytes(subject: Subject, schedule: Schedule) -> int:

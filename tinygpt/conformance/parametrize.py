@@ -1,17 +1,20 @@
 """The pytest door: one test for each run of a check."""
 
 import atexit
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tinygpt.conformance.bound import BoundCheck
-from tinygpt.conformance.expectations import Expectation, applied, read
-from tinygpt.conformance.results import Result
-from tinygpt.conformance.runner import iter_checks, judged_by
+from tinygpt.conformance.expectations import Expectation, applied, overdue, read
+from tinygpt.conformance.results import AGAINST, Report, Result, save
+from tinygpt.conformance.rules import RULE_SET
+from tinygpt.conformance.runner import described, iter_checks, judged_by, not_run, untested
 from tinygpt.conformance.worker import Worker
-from tinygpt.errors import ConformanceError, InconclusiveError, NotApplicableError
+from tinygpt.errors import ConformanceError, InconclusiveError, NotApplicableError, SubjectError
 
 
 def parametrize_with_checks(
@@ -30,9 +33,20 @@ def parametrize_with_checks(
     """
     import pytest  # noqa: PLC0415  (the other doors do without)
 
+    found = calls(subjects, rules, expectations)
+    return pytest.mark.parametrize("check", [pytest.param(call, id=call.id) for call in found])
+
+
+def calls(
+    subjects: Iterable[Any], rules: str | Iterable[str] = "*", expectations: Path | str | None = None
+) -> list["CheckCall"]:
+    """Return every run of every check of some subjects; see ``parametrize_with_checks``."""
     known = read(Path(expectations)) if expectations is not None else ()
-    calls = [CheckCall(check, known) for each in _non_empty(subjects) for check in iter_checks(each, rules)]
-    return pytest.mark.parametrize("check", [pytest.param(call, id=call.id) for call in calls])
+    rules = [rules] if isinstance(rules, str) else list(rules)
+    found = [CheckCall(check, known) for each in subjects for check in iter_checks(each, rules)]
+    if not found:
+        raise SubjectError("[parametrize_with_checks] subjects: got none, expected at least one")
+    return found
 
 
 class CheckCall:
@@ -54,14 +68,29 @@ class CheckCall:
         """What pytest calls it."""
         return f"{self.check.subject.name}-{self.check.id}"
 
+    def expected(self) -> dict[str, Any]:
+        """Return what a report says if it does not run, ready for JSON."""
+        return {
+            "subject": described(self.check.subject),
+            "result": asdict(not_run(self.check)),
+            "overdue": overdue(self.expectations),
+        }
+
+    def found(self) -> dict[str, Any]:
+        """Return what was found, and where, ready for JSON; nothing if it has not run."""
+        if self.result is None:
+            return {}
+        return {"id": self.id, "result": asdict(self.result), "environment": _shared_worker().environment}
+
     def __call__(self) -> None:
         """Run the check in a process of its own.
 
         Raises:
-            ConformanceError: The wrapper breaks the rule, or passes where it was expected to fail.
+            ConformanceError: The wrapper breaks a required rule, or passes where it was expected to fail.
             NotApplicableError: The rule says nothing here; pytest shows a skipped test.
             InconclusiveError: Nothing can be said.
         """
+        __tracebackhide__ = True
         worker = _shared_worker()
         found = judged_by(worker, self.check)
         if self.expectations:
@@ -72,17 +101,18 @@ class CheckCall:
 
 
 def conclude(check: BoundCheck, found: Result) -> None:
-    """Raise what a result means to a test."""
+    """Raise what a result means to a test; an optional rule that is not kept is an expected failure."""
+    __tracebackhide__ = True
     if found.status == "pass":
         return
-    if found.status == "xfail":
-        import pytest  # noqa: PLC0415
-
-        pytest.xfail(found.message)
     if found.status == "not_applicable":
         raise NotApplicableError(found.message)
     text = explained(check, found)
-    raise (ConformanceError if found.status in ("fail", "xpass") else InconclusiveError)(text)
+    if found.status == "xfail" or (found.status == "fail" and found.level == "optional"):
+        import pytest  # noqa: PLC0415
+
+        pytest.xfail(text)
+    raise (ConformanceError if found.status in AGAINST else InconclusiveError)(text)
 
 
 def explained(check: BoundCheck, found: Result) -> str:
@@ -97,15 +127,6 @@ def explained(check: BoundCheck, found: Result) -> str:
     )
 
 
-def _non_empty(subjects: Iterable[Any]) -> Iterable[Any]:
-    from tinygpt.errors import SubjectError  # noqa: PLC0415
-
-    found = list(subjects) if not isinstance(subjects, str) else [subjects]
-    if not found:
-        raise SubjectError("[parametrize_with_checks] subjects: got none, expected at least one")
-    return found
-
-
 @cache
 def _shared_worker() -> Worker:
     """Return the one worker of this process; it goes when the process goes."""
@@ -114,3 +135,36 @@ def _shared_worker() -> Worker:
     return worker
 
 
+def write_reports(path: Path, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Write one report for each subject: to ``path``, or to a file beside it with the subject's name if there are several.
+
+    Args:
+        path: A JSON file.
+        expected: What ``CheckCall.expected`` returned, by id.
+        found: What ``CheckCall.found`` returned in whatever process ran it, by id.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    names = list(dict.fromkeys(each["subject"]["name"] for each in expected.values()))
+    for name in names:
+        about = {i: each for i, each in expected.items() if each["subject"]["name"] == name}
+        results = [Result(**found.get(i, each)["result"]) for i, each in about.items()]
+        report = Report(
+            subject=next(iter(about.values()))["subject"],
+            environment=next((found[i]["environment"] for i in about if i in found), None) or _environment(),
+            rule_set=RULE_SET,
+            expected=[result.check for result in results],
+            results=results,
+            untested=untested(),
+            overdue=list(dict.fromkeys(line for each in about.values() for line in each["overdue"])),
+        )
+        stem = path.stem if len(names) == 1 else f"{path.stem}-{re.sub('[^A-Za-z0-9_.-]+', '-', name)}"
+        save(report, path.with_stem(stem))
+
+
+def _environment() -> dict[str, Any]:
+    """Return where checks would have run."""
+    worker = _shared_worker()
+    worker.start()
+    return worker.environment

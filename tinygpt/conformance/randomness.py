@@ -4,7 +4,7 @@ import itertools
 
 import mlx.core as mx
 
-from tinygpt.conformance.cases import SHAPE, Case, MLPBlock, Stack, fresh, in_turn, two_blocks
+from tinygpt.conformance.cases import SHAPE, Block, Case, Stack, energy, fresh, in_turn, two_blocks
 from tinygpt.conformance.rules import COMPILED, check
 from tinygpt.conformance.subjects import Wrap
 from tinygpt.conformance.trial import Trial, value_and_grad
@@ -13,7 +13,7 @@ from tinygpt.errors import ConformanceError
 DROPOUT = Case("dropout", lambda: two_blocks(dropout=0.3), in_turn)
 
 
-class _KeyedDropout(MLPBlock):
+class _KeyedDropout(Block):
     """A block whose mask is drawn with the key that it is given."""
 
     def __call__(self, x: mx.array, key: mx.array) -> mx.array:  # type: ignore[override]
@@ -29,7 +29,7 @@ def _keyed() -> tuple[Stack, tuple[mx.array, mx.array]]:
 def _with_keys(model: Stack, wrap: Wrap, x: mx.array, key: mx.array) -> mx.array:
     for block, part in zip(model.blocks, mx.random.split(key), strict=True):
         x = wrap(block)(x, part)
-    return x.square().mean()
+    return energy(x)
 
 
 KEYS = Case("keys as arguments", _keyed, _with_keys)

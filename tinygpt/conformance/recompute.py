@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import mlx.core as mx
 
-from tinygpt.conformance.cases import SHAPE, MLPBlock, Stack, fresh
+from tinygpt.conformance.cases import SHAPE, Block, Stack, energy, fresh
 from tinygpt.conformance.compare import differences
 from tinygpt.conformance.rules import EAGER, check
 from tinygpt.conformance.subjects import PLAIN, Subject, Wrap
@@ -19,7 +19,7 @@ from tinygpt.errors import ConformanceError
 NESTED = 3
 
 
-class _Counting(MLPBlock):
+class _Counting(Block):
     """A block that counts its runs outside of the module, where no wrapper puts anything back."""
 
     runs: ClassVar[list[int]]
@@ -47,7 +47,7 @@ def _model(depth: int, classes: int = 1) -> tuple[Stack, list[int]]:
 
 
 def _in_turn(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
-    return model(x, [wrap(block) for block in model.blocks]).square().mean()
+    return energy(model(x, [wrap(block) for block in model.blocks]))
 
 
 def _step(subject: Subject, model: Stack, loss: Loss, compiled: bool, times: int = 1) -> Any:
@@ -128,7 +128,7 @@ def wrapped_twice(trial: Trial) -> Measurement:
         runs = [wrap(block) for block in model.blocks]
         if trial.subject.shape != "enable":
             runs = [wrap(block, run) for block, run in zip(model.blocks, runs, strict=True)]
-        return model(x, runs).square().mean()
+        return energy(model(x, runs))
 
     times = 2 if trial.subject.shape == "enable" else 1
     counts = _counts(trial, lambda: _model(2), twice, times)
@@ -154,7 +154,7 @@ def nested(trial: Trial) -> Measurement:
         run = wrap(block)
         for _ in range(NESTED - 1):
             run = wrap(block, lambda x, inner=run: inner(x))
-        return run(x).square().mean()  # type: ignore[no-any-return]
+        return energy(run(x))
 
     return _expect(_counts(trial, lambda: _model(1), levels), [NESTED + 1], f"inside {NESTED} wrapped functions")
 

@@ -82,13 +82,17 @@ class Report:
         expected = Counter(self.expected)
         if found != expected:
             odd = sorted((found - expected) + (expected - found))
-            raise ReportError(f"[report] results: got {len(self.results)}, expected one for each check; see {', '.join(odd[:3])}")
+            raise ReportError(
+                f"[report] results: got {len(self.results)}, expected one for each check; see {', '.join(odd[:3])}"
+            )
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """How many results of each level have each status; statuses without any are left out."""
         tally = {level: Counter(r.status for r in self.results if r.level == level) for level in LEVELS}
-        return {level: {status: tally[level][status] for status in STATUSES if tally[level][status]} for level in LEVELS}
+        return {
+            level: {status: tally[level][status] for status in STATUSES if tally[level][status]} for level in LEVELS
+        }
 
     @property
     def exit_code(self) -> int:
@@ -135,7 +139,9 @@ def load(path: Path) -> Report:
     try:
         body = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ReportError(f"[report] {path}: got JSON that ends or breaks at line {error.lineno}, expected a whole report") from error
+        raise ReportError(
+            f"[report] {path}: got JSON that ends or breaks at line {error.lineno}, expected a whole report"
+        ) from error
     return _from_dict(body, str(path))
 
 
@@ -146,10 +152,14 @@ def _from_dict(body: Any, place: str) -> Report:
         jsonschema.validate(body, schema())
     except jsonschema.ValidationError as error:
         where = "/".join(map(str, error.absolute_path)) or "the top"
-        raise ReportError(f"[report] {place}: got {error.message[:200]} at {where}, expected a report of format {FORMAT}") from error
+        raise ReportError(
+            f"[report] {place}: got {error.message[:200]} at {where}, expected a report of format {FORMAT}"
+        ) from error
     stated = body["footer"].pop("sha256")
     if stated != _checksum(body):
-        raise ReportError(f"[report] {place}: got a text that does not fit its checksum, expected one that nobody has edited")
+        raise ReportError(
+            f"[report] {place}: got a text that does not fit its checksum, expected one that nobody has edited"
+        )
     names = ("subject", "environment", "rule_set", "expected", "untested", "overdue")
     report = Report(results=[Result(**result) for result in body["results"]], **{name: body[name] for name in names})
     if body["footer"] != {"counts": report.counts, "exit_code": report.exit_code}:

@@ -90,9 +90,7 @@ def check_id(check: Check, mode: str) -> str:
     return f"{check.rule}.{check.name}[{mode}]"
 
 
-def check(
-    *, modes: tuple[str, ...] = BOTH, isolated: bool = False
-) -> Callable[[CheckFunction], CheckFunction]:
+def check(*, modes: tuple[str, ...] = BOTH, isolated: bool = False) -> Callable[[CheckFunction], CheckFunction]:
     """Make a function a check; its docstring is its rule."""
 
     def register(function: CheckFunction) -> CheckFunction:

@@ -1,6 +1,5 @@
 """Run checks in worker processes, side by side, and put what they found into a report."""
 
-import datetime
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,33 +68,32 @@ def check_checkpoint(
     check_known(expectations, [run for entry in all_checks() for run in entry.ids()])
     judged = checks[0].subject
     found, environment = judge_all(checks, jobs=jobs, timeout_s=timeout_s, listener=listener, expectations=expectations)
-    return assemble(checks, found, environment, judged, expectations)
-
-
-def assemble(
-    checks: Sequence[BoundCheck],
-    found: Iterable[Result],
-    environment: dict[str, Any],
-    subject: Subject,
-    expectations: Sequence[Expectation] = (),
-) -> Report:
-    """Return the report of what was found; a check without a result is ``not_run``."""
-    by_id = {result.check: result for result in found}
+    results = {result.check: result for _, result in found}
     return Report(
-        subject={
-            "name": subject.name,
-            "version": subject.version,
-            "shape": subject.shape,
-            "address": subject.address,
-            "declines": dict(subject.declines),
-        },
+        subject=described(judged),
         environment=environment,
         rule_set=RULE_SET,
         expected=[check.id for check in checks],
-        results=[by_id.get(check.id) or check.result("not_run", "the check did not report") for check in checks],
-        untested={rule: why for rule, (_, _, why) in UNTESTED.items()},
-        overdue=overdue(expectations, datetime.datetime.now(tz=datetime.UTC).date()),
+        results=[results.get(check.id) or not_run(check) for check in checks],
+        untested=untested(),
+        overdue=overdue(expectations),
     )
+
+
+def described(subject: Subject) -> dict[str, Any]:
+    """Return what a report says about a subject."""
+    names = ("name", "version", "shape", "address")
+    return {**{name: getattr(subject, name) for name in names}, "declines": dict(subject.declines)}
+
+
+def not_run(check: BoundCheck) -> Result:
+    """Return the result of a check that did not report."""
+    return check.result("not_run", "the check did not report")
+
+
+def untested() -> dict[str, str]:
+    """Return the rules without a check, and why."""
+    return {rule: why for rule, (_, _, why) in UNTESTED.items()}
 
 
 def judge_all(
@@ -105,12 +103,12 @@ def judge_all(
     timeout_s: float = TIMEOUT_S,
     listener: Listener = lambda result: None,
     expectations: Sequence[Expectation] = (),
-) -> tuple[list[Result], dict[str, Any]]:
-    """Run checks side by side; return what they found, and the environment of the processes."""
+) -> tuple[list[tuple[BoundCheck, Result]], dict[str, Any]]:
+    """Run checks side by side; return each with what it found, and the environment of the processes."""
     ahead: queue.SimpleQueue[BoundCheck] = queue.SimpleQueue()
     for check in checks:
         ahead.put(check)
-    found: list[Result] = []
+    found: list[tuple[BoundCheck, Result]] = []
     environments: list[dict[str, Any]] = []
     errors: list[BaseException] = []
     lock = threading.Lock()
@@ -126,7 +124,7 @@ def judge_all(
                     return
                 result = applied(judged_by(worker, check), expectations, check.subject.name, worker.environment)
                 with lock:
-                    found.append(result)
+                    found.append((check, result))
                     listener(result)
 
     def guarded() -> None:

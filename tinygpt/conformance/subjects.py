@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -147,7 +148,16 @@ def as_subject(judged: Any, *, name: str = "", address: str = "", shape: str | N
     if not callable(judged):
         raise SubjectError(f"[subject] {name or judged!r}: got {type(judged).__name__}, expected a callable")
     label = name or getattr(judged, "__qualname__", type(judged).__name__)
-    return Subject(label, judged, shape or _shape(judged, label), address=address)
+    return Subject(label, judged, shape or _shape(judged, label), address=address or _address(judged))
+
+
+def _address(judged: Any) -> str:
+    """Return where a wrapper can be imported from; nothing if it cannot."""
+    module, name = getattr(judged, "__module__", None), getattr(judged, "__qualname__", "")
+    found: Any = sys.modules.get(module or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is judged and module != "__main__" else ""
 
 
 def _shape(function: Callable[..., Any], name: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from tinygpt.conformance.cases import WIDTH, Case, Stack, fresh, in_turn, two_blocks
+from tinygpt.conformance.cases import WIDTH, Case, Stack, energy, fresh, in_turn, two_blocks
 from tinygpt.conformance.compare import differences
 from tinygpt.conformance.rules import COMPILED, EAGER, check
 from tinygpt.conformance.subjects import PLAIN, Subject, Wrap
@@ -96,12 +96,12 @@ def _pointwise() -> tuple[Stack, tuple[mx.array]]:
 
 def _vmapped(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
     runs = [wrap(block) for block in model.blocks]
-    return mx.vmap(lambda x: model(x, runs))(x).square().mean()
+    return energy(mx.vmap(lambda x: model(x, runs))(x))
 
 
 def _each_gradient(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
     runs = [wrap(block) for block in model.blocks]
-    return mx.vmap(mx.grad(lambda x: model(x, runs).square().mean()))(x)
+    return mx.vmap(mx.grad(lambda x: energy(model(x, runs))))(x)
 
 
 def _forward_derivative(model: Stack, wrap: Wrap, x: mx.array) -> Any:
@@ -133,7 +133,7 @@ def _inside_custom_function(model: Stack, wrap: Wrap, x: mx.array) -> Any:
     def outer(x: mx.array) -> Any:
         return wrap(block)(x) * 2
 
-    return mx.value_and_grad(lambda x: outer(x).square().mean())(x)
+    return mx.value_and_grad(lambda x: energy(outer(x)))(x)
 
 
 def _inside_checkpoint(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
@@ -148,13 +148,13 @@ def _inside_checkpoint(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
             block.update(before)
 
     result = mx.checkpoint(outer)(block.trainable_parameters(), x)
-    return result.square().mean()  # type: ignore[no-any-return]
+    return energy(result)
 
 
 def _inside_itself(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
     block = model.blocks[0]
     inner = wrap(block)
-    return wrap(block, lambda x: inner(inner(x)))(x).square().mean()  # type: ignore[no-any-return]
+    return energy(wrap(block, lambda x: inner(inner(x)))(x))
 
 
 def _evaluated(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:

@@ -25,6 +25,7 @@ STEPS = 2
 SHOWN = 3
 
 # What a check raises itself passes through; everything else that is raised is the subject's.
+MLX_ERRORS = (RuntimeError, ValueError)  # what MLX raises where it cannot do something
 VERDICTS = (ConformanceError, NotApplicableError, InconclusiveError, MeasureError)
 
 
@@ -207,12 +208,12 @@ def control(case: Case, compiled: bool) -> dict[str, Any]:
 
 @contextmanager
 def plainly(place: str) -> Iterator[None]:
-    """Turn an exception of a plain run into: not applicable, with MLX's own words."""
+    """Turn an error of MLX in a plain run into: not applicable, in MLX's own words. Other exceptions are the kit's own fault."""
     try:
         yield
     except VERDICTS:
         raise
-    except Exception as error:
+    except MLX_ERRORS as error:
         said = " ".join(str(error).split())
         raise NotApplicableError(f"{place}: plain MLX {mx.__version__} cannot run it: {said}") from error
 

@@ -5,6 +5,7 @@ Requests and answers are one line of JSON each. Whatever the wrapper prints goes
 
 import base64
 import contextlib
+import gc
 import json
 import os
 import pickle
@@ -153,7 +154,7 @@ def _cause(code: int) -> str:
 def serve() -> None:
     """Answer requests until there are no more."""
     from tinygpt.conformance.bound import BoundCheck  # noqa: PLC0415  (MLX, after the settings)
-    from tinygpt.conformance.rules import select  # noqa: PLC0415
+    from tinygpt.conformance.rules import all_checks, select  # noqa: PLC0415
     from tinygpt.environment import describe  # noqa: PLC0415
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -163,6 +164,9 @@ def serve() -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
+    all_checks()
+    gc.collect()
+    gc.freeze()  # readings collect garbage often: all that is here now is none
     say({"environment": describe()})
     for request in _requests():
         (chosen,) = select([request["check"]])
@@ -178,4 +182,3 @@ def serve() -> None:
 def _requests() -> Iterator[dict[str, Any]]:
     for line in sys.stdin:
         yield json.loads(line)
-

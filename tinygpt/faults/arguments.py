@@ -111,5 +111,3 @@ def argument_written_twice(module: nn.Module, fn: Run | None = None) -> Run:
         return result
 
     return broken
-
-

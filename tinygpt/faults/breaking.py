@@ -163,4 +163,3 @@ def keeping(module: nn.Module, fn: Run | None, copies: int) -> Run:
         return after([y], kept)[0]
 
     return broken
-

@@ -41,7 +41,9 @@ class Fault:
 _FAULTS: list[Fault] = []
 
 
-def fault(*caught_by: str, words: str, shape: str = "wrap", runs_wrapped_twice: int | None = None) -> Callable[[Wrap], Wrap]:
+def fault(
+    *caught_by: str, words: str, shape: str = "wrap", runs_wrapped_twice: int | None = None
+) -> Callable[[Wrap], Wrap]:
     """Plant a function as a fault; its docstring says what is wrong with it."""
 
     def plant(function: Any) -> Wrap:

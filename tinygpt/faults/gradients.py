@@ -1,10 +1,11 @@
 """Faults in gradients."""
 
+import itertools
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from tinygpt.checkpointing import checkpoint
 from tinygpt.faults.breaking import (
@@ -46,26 +47,27 @@ def one_leaf_zero(module: nn.Module, fn: Run | None = None) -> Run:
     return changing_gradients(module, fn, lambda name, g: mx.zeros_like(g) if name == first else g)
 
 
-@fault("G1.parameters", words="blocks.0.norm")
+@fault("G1.parameters", words="blocks.0.first.weight")
 def two_leaves_swapped(module: nn.Module, fn: Run | None = None) -> Run:
-    """Two parameters of one shape have each other's gradient."""
+    """The first two parameters of one shape have each other's gradient."""
     run = checkpoint(module, fn)
 
     @mx.custom_function
-    def pair(first: mx.array, second: mx.array) -> list[mx.array]:
-        return [first, second]
+    def pair(one: mx.array, other: mx.array) -> list[mx.array]:
+        return [one, other]
 
     @pair.vjp
     def backward(_: Any, cotangents: list[mx.array], __: Any) -> list[mx.array]:
         return cotangents[::-1]
 
     def broken(*args: Any, **kwargs: Any) -> Any:
-        norm = module["norm"] if "norm" in module else None
-        if norm is None or norm.trainable_parameters().keys() != {"weight", "bias"}:
-            return run(*args, **kwargs)
-        weight, bias = pair(norm.weight, norm.bias)
-        with holding(norm, {"weight": weight, "bias": bias}):
-            return run(*args, **kwargs)
+        parameters = tree_flatten(module.trainable_parameters())
+        for (name, one), (other_name, other) in itertools.combinations(parameters, 2):
+            if one.shape == other.shape:
+                swapped = zip((name, other_name), pair(one, other), strict=True)
+                with holding(module, tree_unflatten(list(swapped))):
+                    return run(*args, **kwargs)
+        return run(*args, **kwargs)
 
     return broken
 

@@ -6,8 +6,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from tinygpt.checkpointing import checkpoint
-from tinygpt.checkpointing import random_state
+from tinygpt.checkpointing import checkpoint, random_state
 from tinygpt.faults.breaking import Run, running
 from tinygpt.faults.fault import fault
 

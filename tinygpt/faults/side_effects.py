@@ -1,7 +1,6 @@
 """Faults in what a step leaves behind."""
 
 import functools
-from collections import deque
 from typing import Any
 
 import mlx.core as mx
@@ -13,7 +12,7 @@ from tinygpt.faults.breaking import Run, by_hand, changing_results, run_of, runn
 from tinygpt.faults.fault import fault
 
 _leaked: list[mx.array] = []
-_kept: deque[Any] = deque(maxlen=256)
+_kept: list[Any] = []
 
 
 @fault("S1.parameters_intact[compiled]", words="without a primitive")
@@ -64,7 +63,7 @@ def random_state_lost_after_exception(module: nn.Module, fn: Run | None = None) 
     return broken
 
 
-@fault("S3.buffers_once", words="running statistics")
+@fault("S3.buffers_once", words="a running mean and a counter")
 def buffers_twice(module: nn.Module, fn: Run | None = None) -> Run:
     """The recomputation updates buffers again: MLX's own wrapper."""
     return nn.utils.checkpoint(module, fn)
@@ -126,7 +125,7 @@ def leak_after_exception(module: nn.Module, fn: Run | None = None) -> Run:
     return broken
 
 
-@fault("S7.parameters_visible", words="got 0, expected 12")
+@fault("S7.parameters_visible", words="got 0, expected 8")
 def parameters_hidden(module: nn.Module, fn: Run | None = None) -> Run:
     """A function comes back for a module, and hides its parameters."""
     run = run_of(module, fn)
@@ -171,6 +170,18 @@ def result_kept_in_the_module(module: nn.Module, fn: Run | None = None) -> Run:
 
     def kept(result: Any) -> Any:
         module._last = mx.stop_gradient(result)
+        return result
+
+    return changing_results(module, fn, kept)
+
+
+@fault("S6.memory_flat[compiled]", words="active memory after 50 steps")
+def history_grows(module: nn.Module, fn: Run | None = None) -> Run:
+    """The module keeps one number more with each step."""
+
+    def kept(result: Any) -> Any:
+        before = module["_history"] if "_history" in module else mx.zeros((0,))
+        module._history = mx.concatenate([before, mx.ones((1,))])
         return result
 
     return changing_results(module, fn, kept)

@@ -1,0 +1,137 @@
+"""Judge the judge: every fault against every check.
+
+Four laws. Every check catches a fault. Every fault is caught by the checks that it names, with the words that it names. No check fails
+a wrapper that is right. The whole matrix is recorded, also where a fault is caught by a check that it does not name.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinygpt.conformance.bound import BoundCheck
+from tinygpt.conformance.results import Result
+from tinygpt.conformance.rules import RULE_SET, select
+from tinygpt.conformance.runner import judge_all
+from tinygpt.conformance.subjects import Subject
+from tinygpt.faults.controls import controls
+from tinygpt.faults.fault import Fault, all_faults
+
+JOBS = 2
+
+# Nothing was wrong; everything else but a failure says nothing about the fault.
+CLEAN = ("pass", "not_applicable")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What every check said about every fault and every control.
+
+    Attributes:
+        environment: Where it ran.
+        statuses: By wrapper, then by run of a check.
+        killed: By fault, the runs of checks that caught it, and whether they said what they had to.
+        broken: What is against one of the laws, in words.
+    """
+
+    environment: Mapping[str, Any]
+    statuses: Mapping[str, Mapping[str, str]]
+    killed: Mapping[str, Sequence[str]]
+    broken: Sequence[str] = field(default_factory=list)
+
+    @property
+    def proven(self) -> bool:
+        """Whether all laws hold."""
+        return not self.broken
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the matrix ready for JSON."""
+        return {
+            "rule_set": RULE_SET,
+            "environment": dict(self.environment),
+            "faults": len(self.killed),
+            "broken": list(self.broken),
+            "killed": {name: list(by) for name, by in self.killed.items()},
+            "statuses": {name: dict(row) for name, row in self.statuses.items()},
+        }
+
+    def as_text(self) -> str:
+        """Return what a terminal shows."""
+        runs = Counter(status for row in self.statuses.values() for status in row.values())
+        alive = [name for name, by in self.killed.items() if not by]
+        lines = [*self.broken, ""] if self.broken else []
+        return "\n".join(
+            [
+                *lines,
+                f"{len(self.killed)} faults, {len(self.statuses) - len(self.killed)} controls, {runs.total()} verdicts: "
+                + ", ".join(f"{count} {status}" for status, count in sorted(runs.items())),
+                f"survivors: {', '.join(alive) or 'none'}; laws broken: {len(self.broken)}",
+            ]
+        ).replace("\\\\n", "\\n")
+
+
+def cells(rules: Iterable[str]) -> int:
+    """Return how many verdicts the self-test takes."""
+    return len(select(rules)) * (len(all_faults()) + len(controls()))
+
+
+def self_test(
+    rules: Iterable[str] = ("*",),
+    *,
+    jobs: int = JOBS,
+    timeout_s: float = 300.0,
+    listener: Callable[[Result], object] = lambda result: None,
+) -> Matrix:
+    """Judge every fault and every control by every check.
+
+    Args:
+        rules: Patterns; faults of other checks are judged too, and nothing is demanded of them.
+        jobs: Processes side by side.
+        timeout_s: Longest time for one verdict.
+        listener: Called with each result as it comes.
+
+    Raises:
+        SubjectError: There is no such rule.
+    """
+    chosen = select(rules)
+    planted, right = all_faults(), controls()
+    subjects: list[Subject] = [*(fault.subject for fault in planted), *right]
+    # One check after another: its plain controls are computed once in each process.
+    checks = [BoundCheck(check, mode, subject) for check, mode in chosen for subject in subjects]
+    found, environment = judge_all(checks, jobs=jobs, timeout_s=timeout_s, listener=listener)
+    by_subject: dict[str, dict[str, Result]] = {subject.name: {} for subject in subjects}
+    for check, result in found:
+        by_subject[check.subject.name][check.id] = result
+    return Matrix(
+        environment=environment,
+        statuses={name: {check: result.status for check, result in row.items()} for name, row in by_subject.items()},
+        killed={f.name: [c for c, r in by_subject[f.name].items() if r.status == "fail"] for f in planted},
+        broken=[*_unproven(planted, by_subject, [b.id for b in checks]), *_unclean(right, by_subject)],
+    )
+
+
+def _unproven(planted: Sequence[Fault], found: Mapping[str, Mapping[str, Result]], runs: Sequence[str]) -> list[str]:
+    """Return where a fault is not caught as it says, and which checks catch none."""
+    broken, killing = [], set()
+    for fault in planted:
+        must = [run for run in found[fault.name] if fault.must_fail(run)]
+        for run in must:
+            result = found[fault.name][run]
+            if result.status != "fail":
+                broken.append(f"{fault.name} survives {run}: {result.status} {result.message}".rstrip())
+            elif fault.words not in result.message:
+                broken.append(f"{fault.name} is caught by {run} without the words {fault.words!r}: {result.message}")
+            else:
+                killing.add(run)
+    broken += [f"{run} catches no fault that names it" for run in dict.fromkeys(runs) if run not in killing]
+    return broken
+
+
+def _unclean(right: Sequence[Subject], found: Mapping[str, Mapping[str, Result]]) -> list[str]:
+    """Return what is said against wrappers that are right."""
+    return [
+        f"control {subject.name} at {run}: {result.status} {result.message}"
+        for subject in right
+        for run, result in found[subject.name].items()
+        if result.status not in CLEAN
+    ]
