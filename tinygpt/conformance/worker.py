@@ -165,10 +165,10 @@ def serve() -> None:
         answers.flush()
 
     all_checks()
-    gc.collect()
-    gc.freeze()  # readings collect garbage often: all that is here now is none
     say({"environment": describe()})
     for request in _requests():
+        gc.collect()
+        gc.freeze()  # readings collect garbage often, and need not look at what has stayed until now
         (chosen,) = select([request["check"]])
         try:
             subject = pickle.loads(base64.b64decode(request["subject"]))
