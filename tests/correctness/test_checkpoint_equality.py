@@ -10,10 +10,12 @@ import mlx.nn as nn
 import pytest
 
 from tinygpt import checkpoint
-from tinygpt.conformance.cases import MLPBlock, Stack
+from tinygpt.conformance.cases import Case, MLPBlock, Stack
 from tinygpt.conformance.compare import differences
-from tinygpt.conformance.observe import Case, observe, plain
+from tinygpt.conformance.subjects import PLAIN, Subject
+from tinygpt.conformance.trial import observe
 
+OURS = Subject("tinygpt", checkpoint)
 WIDTH = 8
 SHAPE = (3, 5, WIDTH)  # a batch above one: some faults show in the second sequence only
 
@@ -249,13 +251,13 @@ CASES = [
 def test_checkpointed_steps_leave_what_plain_steps_leave(case, compiled):
     """Losses, gradients, module state and the next random number are equal after two steps."""
     try:
-        expected = observe(case, plain, compiled=compiled)
+        expected = observe(case, PLAIN, compiled=compiled)
     except RuntimeError as error:
         if "only supports float32" not in str(error):
             raise
         pytest.skip(f"plain MLX cannot run the case on this release: {error}")
 
-    got = observe(case, checkpoint, compiled=compiled)
+    got = observe(case, OURS, compiled=compiled)
 
     assert differences(got, expected) == []
 
@@ -264,7 +266,7 @@ def test_evaluation_inside_a_block_is_allowed():
     """A block may evaluate while it is differentiated, as it may without a wrapper."""
     case = Case("evaluated inside", lambda: blocks(MLPBlock(WIDTH)), evaluated_inside)
 
-    assert differences(observe(case, checkpoint, compiled=False), observe(case, plain, compiled=False)) == []
+    assert differences(observe(case, OURS, compiled=False), observe(case, PLAIN, compiled=False)) == []
 
 
 def test_embedding_inside_a_block_takes_token_ids():
@@ -276,4 +278,4 @@ def test_embedding_inside_a_block_takes_token_ids():
     )
 
     for compiled in (False, True):
-        assert differences(observe(case, checkpoint, compiled=compiled), observe(case, plain, compiled=compiled)) == []
+        assert differences(observe(case, OURS, compiled=compiled), observe(case, PLAIN, compiled=compiled)) == []

@@ -17,7 +17,7 @@ FLOORS = [
     ["model"],
     ["checkpointing", "memory"],
     ["conformance", "train"],
-    ["savings"],
+    ["faults", "savings"],
     ["cli", "pytest_plugin"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

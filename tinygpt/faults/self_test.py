@@ -6,7 +6,7 @@ a wrapper that is right. The whole matrix is recorded, also where a fault is cau
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tinygpt.conformance.bound import BoundCheck
@@ -19,7 +19,7 @@ from tinygpt.faults.fault import Fault, all_faults
 
 JOBS = 2
 
-# Nothing was wrong; everything else but a failure says nothing about the fault.
+# What may be said of a wrapper that is right.
 CLEAN = ("pass", "not_applicable")
 
 
@@ -32,12 +32,14 @@ class Matrix:
         statuses: By wrapper, then by run of a check.
         killed: By fault, the runs of checks that caught it, and whether they said what they had to.
         broken: What is against one of the laws, in words.
+        unprovable: Runs that say nothing here, such as half precision on releases that cannot compute in it.
     """
 
     environment: Mapping[str, Any]
     statuses: Mapping[str, Mapping[str, str]]
     killed: Mapping[str, Sequence[str]]
-    broken: Sequence[str] = field(default_factory=list)
+    broken: Sequence[str] = ()
+    unprovable: Sequence[str] = ()
 
     @property
     def proven(self) -> bool:
@@ -51,6 +53,7 @@ class Matrix:
             "environment": dict(self.environment),
             "faults": len(self.killed),
             "broken": list(self.broken),
+            "unprovable": list(self.unprovable),
             "killed": {name: list(by) for name, by in self.killed.items()},
             "statuses": {name: dict(row) for name, row in self.statuses.items()},
         }
@@ -65,6 +68,7 @@ class Matrix:
                 *lines,
                 f"{len(self.killed)} faults, {len(self.statuses) - len(self.killed)} controls, {runs.total()} verdicts: "
                 + ", ".join(f"{count} {status}" for status, count in sorted(runs.items())),
+                f"not provable here: {', '.join(self.unprovable) or 'nothing'}",
                 f"survivors: {', '.join(alive) or 'none'}; laws broken: {len(self.broken)}",
             ]
         ).replace("\\\\n", "\\n")
@@ -102,29 +106,34 @@ def self_test(
     by_subject: dict[str, dict[str, Result]] = {subject.name: {} for subject in subjects}
     for check, result in found:
         by_subject[check.subject.name][check.id] = result
+    broken, unprovable = _unproven(planted, by_subject, list(dict.fromkeys(bound.id for bound in checks)))
     return Matrix(
         environment=environment,
         statuses={name: {check: result.status for check, result in row.items()} for name, row in by_subject.items()},
         killed={f.name: [c for c, r in by_subject[f.name].items() if r.status == "fail"] for f in planted},
-        broken=[*_unproven(planted, by_subject, [b.id for b in checks]), *_unclean(right, by_subject)],
+        broken=[*broken, *_unclean(right, by_subject)],
+        unprovable=unprovable,
     )
 
 
-def _unproven(planted: Sequence[Fault], found: Mapping[str, Mapping[str, Result]], runs: Sequence[str]) -> list[str]:
-    """Return where a fault is not caught as it says, and which checks catch none."""
-    broken, killing = [], set()
+def _unproven(
+    planted: Sequence[Fault], found: Mapping[str, Mapping[str, Result]], runs: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return where a fault is not caught as it says and which runs catch none; and which runs say nothing here, even of faults."""
+    broken, killing, silent = [], set(), set()
     for fault in planted:
-        must = [run for run in found[fault.name] if fault.must_fail(run)]
-        for run in must:
+        for run in (run for run in found[fault.name] if fault.must_fail(run)):
             result = found[fault.name][run]
-            if result.status != "fail":
+            if result.status == "not_applicable":  # no fault declines anything: plain MLX cannot do it here
+                silent.add(run)
+            elif result.status != "fail":
                 broken.append(f"{fault.name} survives {run}: {result.status} {result.message}".rstrip())
             elif fault.words not in result.message:
                 broken.append(f"{fault.name} is caught by {run} without the words {fault.words!r}: {result.message}")
             else:
                 killing.add(run)
-    broken += [f"{run} catches no fault that names it" for run in dict.fromkeys(runs) if run not in killing]
-    return broken
+    broken += [f"{run} catches no fault that names it" for run in runs if run not in killing | silent]
+    return broken, [run for run in runs if run in silent - killing]
 
 
 def _unclean(right: Sequence[Subject], found: Mapping[str, Mapping[str, Result]]) -> list[str]:

@@ -1,0 +1,86 @@
+"""Judging in a process of its own: it may die, hang and print, and the judge goes on."""
+
+import os
+import signal
+import time
+
+import mlx.nn as nn
+import pytest
+
+from tinygpt.conformance import Subject, check_checkpoint
+from tinygpt.conformance.worker import Worker
+from tinygpt.errors import SubjectError
+
+
+def dies(module, fn=None):
+    """Take the interpreter down."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaves(module, fn=None):
+    """End the process as though all were well."""
+    os._exit(0)
+
+
+def hangs(module, fn=None):
+    """Never come back."""
+    time.sleep(1000)
+
+
+def prints(module, fn=None):
+    """Print what looks like an answer."""
+    print('{"status": "pass", "message": ""}', flush=True)
+    os.write(1, b'{"status": "pass", "message": ""}\n')
+    return lambda *args: 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "words"),
+    [(dies, "the interpreter died (SIGKILL)"), (leaves, "exit code 0"), (hangs, "no answer came in 3 s")],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_wrapper_that_kills_the_process_fails_the_check_and_no_other(wrapper, words):
+    """The next check runs in a new process."""
+    subject = Subject("killer", wrapper)
+
+    report = check_checkpoint(subject, rules=["V1", "V2"], jobs=1, timeout_s=3)
+
+    assert {result.status for result in report.results} == {"fail"}
+    assert all(words in result.message for result in report.results)
+
+
+def test_what_a_wrapper_prints_is_no_answer():
+    """Answers go through a channel of their own."""
+    (result,) = check_checkpoint(Subject("printer", prints), rules="V2").results
+
+    assert result.status == "fail"
+    assert "ZeroDivisionError" in result.message
+
+
+def test_a_process_is_started_once_for_many_checks():
+    """Only a death costs a new one."""
+    with Worker() as worker:
+        for check in ("V1.outputs[eager]", "V2.structure[eager]", "G1.parameters[eager]"):
+            assert worker.judge(Subject("mlx.nn", nn.utils.checkpoint), check)["status"] == "pass"
+
+        assert worker.started == 1
+
+
+def test_a_subject_that_cannot_be_sent_is_refused():
+    """An open file, for example, has no other place to be."""
+    with open(os.devnull) as file, Worker() as worker:  # noqa: PTH123  (the file object is the point)
+
+        def holds(module, fn=None):
+            return file
+
+        with pytest.raises(SubjectError, match=r"expected what can be sent to another process"):
+            worker.judge(Subject("holder", holds), "V2.structure[eager]")
+
+
+def test_the_environment_is_the_process_own():
+    """It names MLX and the settings that matter."""
+    with Worker() as worker:
+        worker.start()
+
+        assert worker.environment["packages"]["mlx"]
+        assert worker.environment["variables"]["MLX_MAX_OPS_PER_BUFFER"] == "1"
