@@ -1,7 +1,7 @@
 """The command line: ``tinygpt train``, ``tinygpt check``, ``tinygpt report``.
 
-Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on. Judging: 0 conforms,
-1 does not, 2 inconclusive or incomplete, 3 for bad input.
+Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on. Judging:
+0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input.
 """
 
 import argparse

@@ -45,7 +45,7 @@ class ConformanceError(TinyGPTError, AssertionError):
 
 
 class NotApplicableError(TinyGPTError, unittest.SkipTest):
-    """A rule says nothing about this subject here: it declines, or plain MLX cannot do it. Test runners show a skipped test."""
+    """A rule says nothing here: the subject declines, or plain MLX cannot do it. Test runners show a skipped test."""
 
 
 class InconclusiveError(TinyGPTError):

@@ -182,13 +182,14 @@ class _Judgement:
         """Take what a check found."""
         for name, value in report.user_properties:
             if name == CHECK_PROPERTY:
-                self._found[value["id"]] = value  # type: ignore[index, call-overload]
+                found: Any = value
+                self._found[found["id"]] = found
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Iterator[None]:
         """Write the reports; what was to run and did not is in them, as not run."""
         if hasattr(self._config, "workerinput"):
-            self._config.workeroutput[CHECK_PROPERTY] = self._expected
+            self._config.workeroutput[CHECK_PROPERTY] = self._expected  # type: ignore[attr-defined]
         else:
             from tinygpt.conformance.parametrize import write_reports  # noqa: PLC0415
 

@@ -1,6 +1,7 @@
 """Whom to judge: names, addresses, and the shapes that a signature tells."""
 
 import functools
+import importlib.metadata
 from contextlib import contextmanager
 
 import mlx.nn as nn
@@ -19,7 +20,7 @@ def wrap_fn(fn):
 
 
 @contextmanager
-def enable(model):
+def enable(model):  # noqa: ARG001  (the name is the point)
     """Enable as mlx-lm does."""
     yield
 
@@ -100,8 +101,6 @@ def test_a_shape_that_is_given_is_taken():
 
 def test_a_registered_subject_is_found(monkeypatch):
     """Other packages register theirs through the entry-point group."""
-    import importlib.metadata
-
     entry = importlib.metadata.EntryPoint("theirs", "mlx.nn.utils:checkpoint", "tinygpt.subjects")
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda group: [entry] if group == "tinygpt.subjects" else []

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import mlx.nn as nn
@@ -12,26 +13,27 @@ from tinygpt.conformance.worker import Worker
 from tinygpt.errors import SubjectError
 
 
-def dies(module, fn=None):
+def dies(*_):
     """Take the interpreter down."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def leaves(module, fn=None):
+def leaves(*_):
     """End the process as though all were well."""
     os._exit(0)
 
 
-def hangs(module, fn=None):
+def hangs(*_):
     """Never come back."""
     time.sleep(1000)
 
 
-def prints(module, fn=None):
+def prints(*_):
     """Print what looks like an answer."""
-    print('{"status": "pass", "message": ""}', flush=True)
+    sys.stdout.write('{"status": "pass", "message": ""}\n')
+    sys.stdout.flush()
     os.write(1, b'{"status": "pass", "message": ""}\n')
-    return lambda *args: 1 / 0
+    return lambda *_: 1 / 0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_subject_that_cannot_be_sent_is_refused():
     """An open file, for example, has no other place to be."""
     with open(os.devnull) as file, Worker() as worker:  # noqa: PTH123  (the file object is the point)
 
-        def holds(module, fn=None):
+        def holds(*_):
             return file
 
         with pytest.raises(SubjectError, match=r"expected what can be sent to another process"):

@@ -28,9 +28,9 @@ class ModuleState:
     def __init__(
         self, modules: Sequence[nn.Module], *, known: Container[int] = (), beside: "ModuleState | None" = None
     ) -> None:
-        """Copy what ``modules`` hold now, without what another state has copied; arrays whose ids are ``known`` are kept elsewhere."""
+        """Copy what ``modules`` hold now, but for what ``beside`` holds and arrays whose ids are ``known``."""
         there = {id(storage) for storage, _ in beside._saved} if beside else set()
-        self._saved = [(s, _copied(s)) for s in _storages(modules) if id(s) not in there]
+        self._saved: list[tuple[Storage, Storage]] = [(s, _copied(s)) for s in _storages(modules) if id(s) not in there]
         self._places: list[tuple[Storage, Any]] = []
         self.arrays: list[mx.array] = []
         for storage, contents in self._saved:

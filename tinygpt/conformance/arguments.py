@@ -28,7 +28,7 @@ class _Demanding(Block):
         self, x: mx.array, mode: _Mode, power: int, *, tree: dict[str, Any], word: str, mask: None, negate: bool = False
     ) -> mx.array:
         y = super().__call__(x) * tree["scales"][0] + tree["shift"]
-        return y**power * (-1 if negate else 1) * mode.value * len(word) + (0 if mask is None else mask)
+        return y**power * (-1 if negate else 1) * mode.value * len(word) + (0 if mask is None else mask)  # type: ignore[no-any-return]
 
 
 class _Embedding(nn.Module):
@@ -94,7 +94,7 @@ CHANGES: dict[str, tuple[Callable[[mx.array], Any], str]] = {
 
 @check()
 def any_kind(trial: Trial) -> None:
-    """A1 (required): Keywords, ``None``, strings, numbers, Booleans, enums and nested trees of arrays are taken as arguments.
+    """A1 (required): Arguments may be keywords, ``None``, strings, numbers, Booleans, enums and nested trees.
 
     Source: the calls of mlx-lm's blocks: masks that are ``None`` or a string, caches, flags.
 
@@ -137,7 +137,7 @@ def no_array(trial: Trial) -> None:
 
 @check(modes=EAGER, isolated=True)
 def changed_recompute(trial: Trial) -> None:
-    """A4 (required): A recomputation whose shapes, dtypes or number of results differ is an error that says which of them.
+    """A4 (required): A recomputation with other shapes, dtypes or number of results is an error that says which.
 
     Source: the backward would go on with arrays that do not fit; PyTorch's ``CheckpointError``.
 
@@ -145,7 +145,8 @@ def changed_recompute(trial: Trial) -> None:
     """
     for what, (change, words) in CHANGES.items():
         model, (x,) = two_blocks()
-        block, runs = model.blocks[0], []
+        block = model.blocks[0]
+        runs: list[int] = []
 
         def function(x: mx.array, block: nn.Module = block, change: Any = change, runs: list[int] = runs) -> Any:
             runs.append(1)

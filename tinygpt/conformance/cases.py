@@ -1,7 +1,7 @@
 """What checks and experiments run: small models, batches, and losses that wrap parts of a model.
 
-Every batch has more than one sequence: some faults show in the second only. Classes are made anew by ``fresh`` where a wrapper is
-judged, so that one that patches a class does not reach the next model.
+Every batch has more than one sequence: some faults show in the second only. Classes are made anew by ``fresh`` where a
+wrapper is judged, so that one that patches a class does not reach the next model.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,9 +53,10 @@ class MLPBlock(nn.Module):
 
 
 class Block(nn.Module):
-    """Two layers with a softmax between them and a residual, (..., D) to (..., D), that ``mx.compile`` has little to do with.
+    """Two layers, a softmax between them and a residual, (..., D) to (..., D): little for ``mx.compile`` to do.
 
-    MLX's CPU backend calls a C++ compiler for every chain of elementwise operations, which takes a second. Here there are few.
+    MLX's CPU backend calls a C++ compiler for every chain of elementwise operations, which takes a second. Here there
+    are few.
     """
 
     def __init__(self, dropout: float = 0.0, width: int = WIDTH) -> None:
@@ -71,20 +72,20 @@ class Block(nn.Module):
 
     def branch(self, x: mx.array) -> mx.array:
         """Return what is added to the stream."""
-        return self.second(mx.softmax(self.first(x), axis=-1))  # type: ignore[no-any-return]
+        return self.second(mx.softmax(self.first(x), axis=-1))
 
 
 def energy(y: mx.array) -> mx.array:
     """Return a loss: the sum of all squares, as a matrix product, in float32."""
-    flat = y.astype(mx.float32).reshape(-1)
+    flat: mx.array = y.astype(mx.float32).reshape(-1)
     return flat @ flat
 
 
 class SoftmaxBlock(nn.Module):
     """Square layers, each with a softmax behind it, (N, D) to (N, D).
 
-    What it keeps is whole arrays of the input's size that ``mx.compile`` cannot fuse away, and its weights are small beside them: so
-    its peak is a whole number of inputs, the same on every machine.
+    What it keeps is whole arrays of the input's size that ``mx.compile`` cannot fuse away, and its weights are small
+    beside them: so its peak is a whole number of inputs, the same on every machine.
     """
 
     LAYERS = 3  # with fewer, a block has not enough operations for its peak to be met at a fixed place of a group

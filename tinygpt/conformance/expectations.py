@@ -1,6 +1,7 @@
 """Failures that are known: a TOML file that says which, where, why, and when to look again.
 
-An expectation is strict: what passes though it was expected to fail is ``xpass`` and fails the run, so that a fix is noticed.
+An expectation is strict: what passes though it was expected to fail is ``xpass`` and fails the run, so that a fix is
+    noticed.
 """
 
 import datetime
@@ -86,7 +87,7 @@ def check_known(expectations: Sequence[Expectation], ids: Sequence[str]) -> None
 def applied(
     result: Result, expectations: Sequence[Expectation], subject: str, environment: Mapping[str, Any]
 ) -> Result:
-    """Return a result as the expectations make it: ``xfail`` for a failure that is known, ``xpass`` for one that has gone."""
+    """Return a result as expectations make it: ``xfail`` for a known failure, ``xpass`` for one that has gone."""
     about = [each for each in expectations if each.holds(result.check, subject, environment)]
     if not about:
         return result
@@ -105,7 +106,7 @@ def applied(
 
 
 def overdue(expectations: Sequence[Expectation], today: datetime.date | None = None) -> list[str]:
-    """Return a line for each expectation whose date of review has passed; ``today`` is read off the clock if not given."""
+    """Return a line for each expectation whose review is overdue; ``today`` is the clock's if not given."""
     today = today or datetime.datetime.now(tz=datetime.UTC).date()
     return [f"{e.rule}: to be reviewed by {e.review}: {e.reason}" for e in expectations if e.review < today]
 
@@ -121,7 +122,7 @@ def _entry(entry: Any, place: str) -> Expectation:
     if not isinstance(entry, dict) or not needed <= entry.keys() <= known:
         got = sorted(entry) if isinstance(entry, dict) else entry
         raise ExpectationError(
-            f"[expectations] {place}: got the keys {got}, expected {sorted(needed)} and no others but {sorted(known - needed)}"
+            f"[expectations] {place}: got the keys {got}, expected {sorted(needed)}, perhaps {sorted(known - needed)}"
         )
     if not isinstance(entry["review"], datetime.date) or isinstance(entry["review"], datetime.datetime):
         raise ExpectationError(

@@ -1,8 +1,9 @@
 """Footprint: what a gradient needs at its peak, in units of one block boundary, under every order of evaluation.
 
-The case is made so that everything that is kept is a whole number of boundaries: a reading is cut to them, which takes weights and
-scalars out, and is the same every time. What a wrapper may need is arithmetic: the boundaries of all blocks but one, and what plain
-MLX needs for one block. A verdict counts only where value and gradients of the same run are plain's.
+The case is made so that everything that is kept is a whole number of boundaries: a reading is cut to them, which takes
+weights and scalars out, and is the same every time. What a wrapper may need is arithmetic: the boundaries of all blocks
+but one, and what plain MLX needs for one block. A verdict counts only where value and gradients of the same run are
+plain's.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class _WithAuxiliary(SoftmaxBlock):
 
 def _adapters(depth: int, **size: int) -> tuple[Stack, mx.array]:
     """Return softmax blocks of which the first layer alone is trained."""
-    model, x = softmax_stack(depth, **size)
+    model, x = softmax_stack(depth, block=SoftmaxBlock, **size)
     model.freeze()
     for block in model.blocks:
         block.layers[0].unfreeze()
@@ -200,17 +201,17 @@ def _expect_slope(trial: Trial, schedules: list[Schedule]) -> Measurement:
             off.append(f"{schedule.name} {slope:.2f}")
     if off:
         raise ConformanceError(
-            f"slope of the peak from {few} to {many} blocks, in block boundaries: got {'; '.join(off)}, expected 1 ± {SLOPE_SLACK}"
+            f"slope of the peak in boundaries a block: got {'; '.join(off)}, expected 1 ± {SLOPE_SLACK}"
         )
     return Measurement(measured, f"1 ± {SLOPE_SLACK} boundaries for each block", ", ".join(measured))
 
 
 @check(modes=EAGER)
 def saving(trial: Trial) -> Measurement:
-    """M1 (required): Under every order of evaluation the peak is at most all block boundaries but one, and what a plain block needs.
+    """M1 (required): Under every order of evaluation the peak is at most the boundaries and one plain block's need.
 
-    Source: Chen et al. 2016; under MLX's own wrappers the saving is gone where gradients are clipped, or evaluated from the first
-    block on: unsloth-zoo 29d47e9f, mflux#711.
+    Source: Chen et al. 2016; under MLX's own wrappers the saving is gone where gradients are clipped, or evaluated from
+    the first block on: unsloth-zoo 29d47e9f, mflux#711.
 
     Fault: ``identity``, ``no_order``, ``saves_every_other_call``.
     """
@@ -219,7 +220,7 @@ def saving(trial: Trial) -> Measurement:
 
 @check(modes=EAGER)
 def slope(trial: Trial) -> Measurement:
-    """M2 (required): Each further block adds one block boundary to the peak, within 10 %, under every order of evaluation.
+    """M2 (required): Each further block adds one boundary to the peak, within 10 %, under every order of evaluation.
 
     Source: arithmetic; a fixed ratio means something for one depth alone.
 
@@ -267,7 +268,7 @@ def more_recomputed(trial: Trial) -> Measurement:
     peaks = [each.boundaries for each in found]
     if peaks != sorted(peaks, reverse=True):
         raise ConformanceError(
-            f"peak with {', '.join(map(str, counts))} of {DEPTH} blocks recomputed, in block boundaries: got {peaks}, expected no rise"
+            f"boundaries at {', '.join(map(str, counts))} of {DEPTH} blocks recomputed: got {peaks}, expected no rise"
         )
     measured = {
         f"{count} recomputed": {"peak_bytes": each.peak_bytes} for count, each in zip(counts, found, strict=True)

@@ -88,7 +88,7 @@ def _quantized() -> tuple[Stack, tuple[mx.array]]:
 def _called_twice(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
     run = wrap(model.blocks[0])
     once = run(x)
-    return (once * run(once + 1)).mean()
+    return (once * run(once + 1)).mean()  # type: ignore[no-any-return]
 
 
 def _tied(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
@@ -180,10 +180,11 @@ SLOPE = Case("derivatives of derivatives", two_blocks, _slope)
 def parameters(trial: Trial) -> None:
     """G1 (required): Every trainable parameter has its gradient, equal to the plain run's; a missing one is a failure.
 
-    Source: flux-2-swift-mlx#38 and mlx#1669: a module captured by ``mx.checkpoint`` trains with gradients that are all zero.
+    Source: flux-2-swift-mlx#38 and mlx#1669: a module captured by ``mx.checkpoint`` trains with gradients that are all
+        zero.
 
-    Fault: ``closure_capture``, ``gradients_scaled``, ``one_leaf_zero``, ``two_leaves_swapped``, ``cotangent_as_gradient``,
-    ``gradient_not_a_number``.
+    Fault: ``closure_capture``, ``gradients_scaled``, ``one_leaf_zero``, ``two_leaves_swapped``,
+    ``cotangent_as_gradient``, ``gradient_not_a_number``.
     """
     trial.expect_equal(TWO_BLOCKS, "gradients")
 
@@ -267,7 +268,7 @@ def two_forwards(trial: Trial) -> None:
 
 @check()
 def captured_array(trial: Trial) -> None:
-    """G7 (required): A trainable array that is captured by closure has its gradient, or is refused by its name; never a silent zero.
+    """G7 (required): A captured trainable array has its gradient, or is refused by name; never a silent zero.
 
     Source: mlx#1669; ``mx.checkpoint`` takes a captured array for a constant.
 
@@ -281,13 +282,13 @@ def captured_array(trial: Trial) -> None:
             raise
         if "scale" not in str(refusal):
             raise ConformanceError(
-                f"case '{CAPTURED}': got the refusal {str(refusal)!r}, expected one that names the array, or its gradient"
+                f"case '{CAPTURED}': got the refusal {str(refusal)!r}, expected one that names the array"
             ) from error
 
 
 @check()
 def auxiliary_loss(trial: Trial) -> None:
-    """G8 (required): Of several results some may be unused, and an auxiliary loss counts once, in value and in gradient.
+    """G8 (required): Some of several results may be unused, and an auxiliary loss counts once, in value and gradient.
 
     Source: mixture of experts; the seed document's fear.
 
@@ -310,7 +311,7 @@ def higher_derivatives(trial: Trial) -> None:
 
 @check()
 def routing_indices(trial: Trial) -> None:
-    """G10 (required): Integer results, such as a router's choice, are passed on as integers, and what was gathered with them is right.
+    """G10 (required): Integer results, such as a router's choice, stay integers, and what they gathered is right.
 
     Source: mlx-lm#1786, mlx-lm#1814, unsloth-zoo#1120.
 
@@ -321,7 +322,7 @@ def routing_indices(trial: Trial) -> None:
 
 @check(modes=EAGER)
 def late_binding(trial: Trial) -> None:
-    """G11 (optional): A recomputation sees the variables of a closure as the forward saw them, though a loop has gone on.
+    """G11 (optional): A recomputation sees the variables of a closure as the forward did, though a loop went on.
 
     Source: blocks are wrapped in loops, and Python binds names late.
 

@@ -136,7 +136,7 @@ def _shared_worker() -> Worker:
 
 
 def write_reports(path: Path, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Write one report for each subject: to ``path``, or to a file beside it with the subject's name if there are several.
+    """Write one report for each subject: to ``path``, or for several to files beside it that bear their names.
 
     Args:
         path: A JSON file.
@@ -152,7 +152,7 @@ def write_reports(path: Path, expected: Mapping[str, Any], found: Mapping[str, A
         results = [Result(**found.get(i, each)["result"]) for i, each in about.items()]
         report = Report(
             subject=next(iter(about.values()))["subject"],
-            environment=next((found[i]["environment"] for i in about if i in found), None) or _environment(),
+            environment=next((found[i]["environment"] for i in about if i in found), {}) or _environment(),
             rule_set=RULE_SET,
             expected=[result.check for result in results],
             results=results,

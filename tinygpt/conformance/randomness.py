@@ -37,7 +37,7 @@ KEYS = Case("keys as arguments", _keyed, _with_keys)
 
 @check()
 def same_masks(trial: Trial) -> None:
-    """R1 (required): With dropout inside, the gradient belongs to the mask of the forward: it equals plain's under the same seed.
+    """R1 (required): With dropout inside, the gradient belongs to the forward's mask: it equals plain's of that seed.
 
     Source: MLX's own wrappers recompute with another mask, on every release from 0.26.5 to 0.32.4; OLMo-core#828.
 
@@ -59,7 +59,7 @@ def state_afterwards(trial: Trial) -> None:
 
 @check(modes=COMPILED)
 def fresh_masks_when_compiled(trial: Trial) -> None:
-    """R3 (required): Inside ``mx.compile`` the masks are those of the plain compiled run, step after step, and so is the state.
+    """R3 (required): Inside ``mx.compile`` masks and state are those of the plain compiled run, step after step.
 
     Source: a key that is read while MLX traces becomes a constant of the compiled function.
 

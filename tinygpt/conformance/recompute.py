@@ -1,6 +1,7 @@
 """Recompute: how often a wrapped function runs.
 
-Counts mean something only where the gradients of the same run are right: a wrapper that loses them needs no recomputation.
+Counts mean something only where the gradients of the same run are right: a wrapper that loses them needs no
+    recomputation.
 """
 
 from collections.abc import Callable
@@ -117,7 +118,7 @@ def runs_once_without_gradient(trial: Trial) -> Measurement:
 
 @check(modes=EAGER)
 def wrapped_twice(trial: Trial) -> Measurement:
-    """C3 (required): A block wrapped twice has the right gradients and runs as often as the wrapper declares: 2 or 3 times.
+    """C3 (required): A block wrapped twice has right gradients, and runs as often as declared: 2 or 3 times.
 
     Source: mlx-tune: a class that is patched twice nests; mlx-lm's helper does.
 
@@ -142,7 +143,7 @@ def wrapped_twice(trial: Trial) -> Measurement:
 
 @check(modes=EAGER)
 def nested(trial: Trial) -> Measurement:
-    """C4 (required): A block inside of k wrapped functions, itself wrapped, runs k + 2 times: each level repeats it once.
+    """C4 (required): A block under k nested wraps runs k + 1 times: each level repeats it once.
 
     Source: counted on plain ``mx.checkpoint``; a wrapper that forgets that it is nested saves nothing inside.
 

@@ -74,7 +74,7 @@ class Report:
     expected: Sequence[str]
     results: Sequence[Result]
     untested: Mapping[str, str] = field(default_factory=dict)
-    overdue: Sequence[str] = ()
+    overdue: Sequence[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse a report that does not hold one result for each expected check."""
@@ -96,7 +96,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: conforms; 1: does not; 2: inconclusive or incomplete. Optional rules count only where they are unfinished or expected."""
+        """0: conforms; 1: does not; 2: inconclusive or incomplete. An optional rule that fails does not count."""
         required = {result.status for result in self.results if result.level == "required"}
         everything = {result.status for result in self.results}
         if required.intersection(AGAINST) or "xpass" in everything:

@@ -1,7 +1,8 @@
 """What a checkpoint wrapper promises, and the checks that hold it to it.
 
-A check is a function whose docstring is its rule: ``G1 (required): statement``, then ``Source:`` and ``Fault:``. Reports and
-``docs/rules.md`` are made of these docstrings, so the sentence that is published is the one beside the code.
+A check is a function whose docstring is its rule: ``G1 (required): statement``, then ``Source:`` and ``Fault:``.
+Reports and ``docs/rules.md`` are made of these docstrings, so the sentence that is published is the one beside the
+code.
 """
 
 import inspect
@@ -40,7 +41,7 @@ UNTESTED = {
     "M7": (
         "required",
         "Each statement about memory names its evaluation schedule.",
-        "A promise of the judge, not of a wrapper: every footprint result carries its schedule, and the schema demands it.",
+        "A promise of the judge: every footprint result carries its schedule, and the schema of a report demands it.",
     ),
     "D1": (
         "required",
@@ -111,7 +112,8 @@ def select(patterns: Iterable[str]) -> list[tuple[Check, str]]:
     """Return the checks, each with a mode, whose id, rule or family matches one of the patterns.
 
     Args:
-        patterns: Shell-style: ``G*``, ``R1``, ``footprint``, ``*[compiled]``. Several may stand in one, with commas between.
+        patterns: Shell-style: ``G*``, ``R1``, ``footprint``, ``*[compiled]``. Several may stand in one, with commas
+            between.
 
     Raises:
         SubjectError: Nothing matches.

@@ -13,7 +13,6 @@ from tinygpt.conformance.rules import RULE_SET, UNTESTED, all_checks, select
 from tinygpt.conformance.subjects import Subject, as_subject
 from tinygpt.conformance.subjects import subject as named_subject
 from tinygpt.conformance.worker import TIMEOUT_S, Worker
-from tinygpt.errors import TinyGPTError
 
 JOBS = 2
 
@@ -42,7 +41,7 @@ def check_checkpoint(
     expectations: Sequence[Expectation] = (),
     jobs: int = JOBS,
     timeout_s: float = TIMEOUT_S,
-    listener: Listener = lambda result: None,
+    listener: Listener = lambda _: None,
 ) -> Report:
     """Judge a checkpoint wrapper.
 
@@ -101,7 +100,7 @@ def judge_all(
     *,
     jobs: int = JOBS,
     timeout_s: float = TIMEOUT_S,
-    listener: Listener = lambda result: None,
+    listener: Listener = lambda _: None,
     expectations: Sequence[Expectation] = (),
 ) -> tuple[list[tuple[BoundCheck, Result]], dict[str, Any]]:
     """Run checks side by side; return each with what it found, and the environment of the processes."""
@@ -142,10 +141,8 @@ def judge_all(
     except KeyboardInterrupt as error:
         errors.append(error)
         raise
-    for error in errors:
-        if isinstance(error, TinyGPTError):
-            raise error
-        raise RuntimeError(f"[runner] a thread: got {type(error).__name__}: {error}, expected none") from error
+    for found_error in errors:
+        raise found_error
     return found, environments[0]
 
 

@@ -1,6 +1,7 @@
 """Side effects: what a step leaves behind in modules, classes, random state and memory."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -40,7 +41,7 @@ class _Normalized(nn.Module):
         self.linear = nn.Linear(WIDTH, WIDTH)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.linear(self.norm(x))  # type: ignore[no-any-return]
+        return self.linear(self.norm(x))
 
 
 class _Buffered(nn.Module):
@@ -97,6 +98,10 @@ class _Remembering(Block):
         return y * len(cache)
 
 
+def _loss(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
+    return in_turn(model, wrap, x)[0]
+
+
 def _buffered() -> tuple[Stack, tuple[mx.array]]:
     block = fresh(_Buffered)
     return Stack([block(), block()]), (mx.random.normal((6, WIDTH)),)
@@ -141,7 +146,7 @@ MODES = Case("evaluation mode", _evaluating, _modes)
 
 @check()
 def parameters_intact(trial: Trial) -> None:
-    """S1 (required): After a gradient the module holds the parameters that it held before, as arrays that can be evaluated.
+    """S1 (required): After a gradient the module holds the parameters that it held, as arrays that can be evaluated.
 
     Source: a module that was given tracers cannot be evaluated any more: "eval an array without a primitive".
 
@@ -157,7 +162,7 @@ def parameters_intact(trial: Trial) -> None:
 
     def input_gradient(subject: Subject) -> None:
         with subject.applied(model) as wrap:
-            step: Callable[..., Any] = mx.grad(lambda x: in_turn(model, wrap, x)[0])
+            step: Callable[..., Any] = mx.grad(partial(_loss, model, wrap))
             mx.eval((mx.compile(step) if trial.compiled else step)(x))
         mx.eval(model.parameters())
 
@@ -172,7 +177,7 @@ def parameters_intact(trial: Trial) -> None:
 
 @check(modes=EAGER)
 def intact_after_exceptions(trial: Trial) -> None:
-    """S2 (required): The same after an exception in the forward and in the recomputation; the random state is as without a wrapper.
+    """S2 (required): The same after an exception in forward or recomputation; the random state is as without a wrapper.
 
     Source: an interrupted step is repeated with a smaller batch; restoring belongs into ``finally``.
 
@@ -238,7 +243,8 @@ def class_untouched(trial: Trial) -> None:
     """
     model, (x,) = two_blocks()
     block = type(model.blocks[0])
-    other, runs = block(), []
+    other = block()
+    runs: list[int] = []
     before = dict(vars(block))
     with trial.wrapping(model, "a model beside another") as wrap:
         mx.eval(nn.value_and_grad(model, lambda x: in_turn(model, wrap, x)[0])(x))
@@ -341,7 +347,8 @@ def parameters_visible(trial: Trial) -> None:
     model, _ = two_blocks()
     expected = len(leaves(model.trainable_parameters()))
     with trial.wrapping(model, "wrapped blocks in a list") as wrap:
-        model.blocks = [wrap(block) for block in model.blocks]
+        stored: list[Any] = [wrap(block) for block in model.blocks]
+        model.blocks = stored
         got = len(leaves(model.trainable_parameters()))
     if got != expected:
         raise ConformanceError(f"parameters of a model with wrapped blocks in its list: got {got}, expected {expected}")
@@ -360,7 +367,7 @@ def container_once(trial: Trial) -> None:
 
 @check(modes=EAGER)
 def python_state_once(trial: Trial) -> None:
-    """S9 (optional): What a block counts in a Python attribute is counted once, and the recomputation sees the forward's count.
+    """S9 (optional): What a block counts in Python is counted once, and the recomputation sees the forward's count.
 
     Source: step counters that are plain integers.
 

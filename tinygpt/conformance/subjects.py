@@ -27,8 +27,9 @@ class Subject:
     Attributes:
         name: What reports call it.
         function: The wrapper itself.
-        shape: How it is applied: ``wrap(module, fn=None)`` returns a callable; ``wrap_fn(fn)`` returns a function, and is given the
-            parameters as its first argument; ``enable(model)`` is a context in which the model's blocks are checkpointed.
+        shape: How it is applied: ``wrap(module, fn=None)`` returns a callable; ``wrap_fn(fn)`` returns a function, and
+            is given the parameters as its first argument; ``enable(model)`` is a context in which the model's blocks
+            are checkpointed.
         declines: Rules or checks that it does not promise, each with the reason.
         address: ``package.module:attribute``, by which another process finds it; empty if there is none.
         version: Of the package that it comes from.
@@ -114,8 +115,8 @@ def subject(name: str, *, shape: str | None = None) -> Subject:
     """Return the subject of a name.
 
     Args:
-        name: A built-in (``tinygpt``, ``mlx.nn``, ``mlx.core``, ``mlx-lm``, ``seed-recipe``, ``plain``), a name of the entry-point
-            group ``tinygpt.subjects``, or ``package.module:attribute``.
+        name: A built-in (``tinygpt``, ``mlx.nn``, ``mlx.core``, ``mlx-lm``, ``seed-recipe``, ``plain``), a name of the
+            entry-point group ``tinygpt.subjects``, or ``package.module:attribute``.
         shape: How to apply it; read off its parameters if not given.
 
     Raises:
@@ -174,8 +175,8 @@ def _shape(function: Callable[..., Any], name: str) -> str:
     if first in ("fn", "fun", "f", "function", "func"):
         return "wrap_fn"
     raise SubjectError(
-        f"[subject] parameters of {name}: got ({', '.join(p.name for p in parameters)}), expected (module, fn=None), (fn) or (model); "
-        "or name the shape: wrap, wrap_fn or enable"
+        f"[subject] parameters of {name}: got ({', '.join(p.name for p in parameters)}), "
+        "expected (module, fn=None), (fn) or (model); or name the shape: wrap, wrap_fn or enable"
     )
 
 

@@ -1,6 +1,6 @@
 """Transforms: a wrapped block inside of MLX's own function transforms."""
 
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -101,7 +101,7 @@ def _vmapped(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
 
 def _each_gradient(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
     runs = [wrap(block) for block in model.blocks]
-    return mx.vmap(mx.grad(lambda x: energy(model(x, runs))))(x)
+    return mx.vmap(mx.grad(lambda x: energy(model(x, runs))))(x)  # type: ignore[no-any-return]
 
 
 def _forward_derivative(model: Stack, wrap: Wrap, x: mx.array) -> Any:
@@ -133,7 +133,7 @@ def _inside_custom_function(model: Stack, wrap: Wrap, x: mx.array) -> Any:
     def outer(x: mx.array) -> Any:
         return wrap(block)(x) * 2
 
-    return mx.value_and_grad(lambda x: energy(outer(x)))(x)
+    return mx.value_and_grad(lambda x: energy(cast("mx.array", outer(x))))(x)
 
 
 def _inside_checkpoint(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:

@@ -1,13 +1,14 @@
 """One check on one subject: the runs that it compares.
 
-Plain and wrapped are run in the same way from the same seed. A control that fails says something about MLX, not about the
-subject: the rule is not applicable then, with MLX's own words.
+Plain and wrapped are run in the same way from the same seed. A control that fails says something about MLX, not about
+the subject: the rule is not applicable then, with MLX's own words.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.metadata import version
 from typing import Any
 
 import mlx.core as mx
@@ -80,7 +81,7 @@ class Trial:
             self._raise_for(case, NAMES[part], self._differences(case, part, got[part], expected[part], tolerance))
 
     def expect_same_results(self, case: Case) -> None:
-        """Raise unless what a case's function returns equals what it returns plain; nothing is differentiated around it."""
+        """Raise unless a case's function returns what it returns plain; nothing is differentiated around it."""
         with plainly(f"case '{case}'"):
             expected = results(case, PLAIN, compiled=self.compiled)
         with self.guarded(f"case '{case}'"):
@@ -149,8 +150,8 @@ def observe(case: Case, subject: Subject, *, compiled: bool, steps: int = STEPS)
         steps: How often; the random state and the module's buffers go on from one to the next.
 
     Returns:
-        Trees of arrays: ``values`` and ``gradients`` of each step; ``module``, all arrays that the model holds; ``draw``, the next
-        random numbers.
+        Trees of arrays: ``values`` and ``gradients`` of each step; ``module``, all arrays that the model holds;
+        ``draw``, the next random numbers.
     """
     mx.random.seed(SEED)
     model, batch = case.build()
@@ -208,14 +209,14 @@ def control(case: Case, compiled: bool) -> dict[str, Any]:
 
 @contextmanager
 def plainly(place: str) -> Iterator[None]:
-    """Turn an error of MLX in a plain run into: not applicable, in MLX's own words. Other exceptions are the kit's own fault."""
+    """Turn MLX's error in a plain run into: not applicable, in its words. Any other is the kit's own fault."""
     try:
         yield
     except VERDICTS:
         raise
     except MLX_ERRORS as error:
         said = " ".join(str(error).split())
-        raise NotApplicableError(f"{place}: plain MLX {mx.__version__} cannot run it: {said}") from error
+        raise NotApplicableError(f"{place}: plain MLX {version('mlx')} cannot run it: {said}") from error
 
 
 def require_compile() -> None:
@@ -232,7 +233,12 @@ def require_compile() -> None:
 def _compiles() -> bool:
     traces: list[int] = []
     calls = 4  # the very first compiled function of a process is traced twice on MLX 0.32.4
-    function = mx.compile(lambda x: traces.append(1) or x + 1)
+
+    def traced(x: mx.array) -> mx.array:
+        traces.append(1)
+        return x + 1
+
+    function = mx.compile(traced)
     for _ in range(calls):
         mx.eval(function(mx.array(1)))
     return len(traces) < calls

@@ -58,7 +58,7 @@ def outputs(trial: Trial) -> None:
 
 @check(modes=EAGER)
 def structure(trial: Trial) -> None:
-    """V2 (required): The structure of the result is kept: dicts, lists, tuples, named tuples, ``None`` and other leaves.
+    """V2 (required): The structure of the result is kept: dicts, lists, tuples, named tuples, ``None``, other leaves.
 
     Source: blocks return caches and auxiliary values; a named tuple comes back as a tuple on MLX 0.26.5.
 

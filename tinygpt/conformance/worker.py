@@ -1,6 +1,7 @@
 """Judge in a process of its own, which a wrapper may take down.
 
-Requests and answers are one line of JSON each. Whatever the wrapper prints goes to stderr, so that it cannot be taken for an answer.
+Requests and answers are one line of JSON each. Whatever the wrapper prints goes to stderr, so that it cannot be taken
+for an answer.
 """
 
 import base64
@@ -129,15 +130,15 @@ class Worker:
 
 
 def _packed(subject: Subject) -> str:
-    """Return a subject as text: by reference where it can be imported, by value where it cannot (a notebook, a local function)."""
+    """Return a subject as text: by reference where it can be imported, else by value (a notebook, a local function)."""
     import cloudpickle  # noqa: PLC0415  (only a judge needs it)
 
     try:
         return base64.b64encode(cloudpickle.dumps(subject)).decode()
     except Exception as error:
         raise SubjectError(
-            f"[subject] {subject.name}: got {type(error).__name__}: {error}, expected what can be sent to another process; "
-            "give it as package.module:attribute"
+            f"[subject] {subject.name}: got {type(error).__name__}: {error}, "
+            "expected what can be sent to another process; give it as package.module:attribute"
         ) from error
 
 

@@ -1,18 +1,20 @@
-"""Ways to break a wrapper that is right: gates in front of its inputs and behind its results, and other functions to run.
+"""Ways to break a wrapper that is right: gates on its inputs and results, and other functions to run.
 
 Most faults are ``tinygpt.checkpoint`` with one thing wrong, so that they fail for that one reason.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_unflatten
+from mlx.utils import tree_unflatten
 
 from tinygpt.checkpointing import checkpoint
 from tinygpt.checkpointing.graph import after
+from tinygpt.leaves import leaves
 
 Change = Callable[[mx.array], mx.array]
 Run = Callable[..., Any]
@@ -57,11 +59,11 @@ def changing_gradients(module: nn.Module, fn: Run | None, change: Callable[[str,
     run = checkpoint(module, fn)
 
     def broken(*args: Any, **kwargs: Any) -> Any:
-        gated = [
-            (name, gate(array, lambda gradient, name=name: change(name, gradient)))
-            for name, array in tree_flatten(module.trainable_parameters())
-        ]
-        with holding(module, tree_unflatten(gated)):
+        gated = {
+            name: gate(array, functools.partial(change, name))
+            for name, array in leaves(module.trainable_parameters()).items()
+        }
+        with holding(module, tree_unflatten(list(gated.items()))):
             return run(*args, **kwargs)
 
     return broken
@@ -69,7 +71,8 @@ def changing_gradients(module: nn.Module, fn: Run | None, change: Callable[[str,
 
 def running(module: nn.Module, fn: Run | None, instead: Callable[..., Any]) -> Run:
     """Checkpoint a function that is called with what there was to run, whether it runs again, and its arguments."""
-    run, runs = run_of(module, fn), []
+    run = run_of(module, fn)
+    runs: list[int] = []
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         again = bool(runs)
@@ -94,7 +97,7 @@ def gate(array: mx.array, change: Change) -> mx.array:
     def backward(_: mx.array, cotangent: mx.array, __: mx.array) -> mx.array:
         return change(cotangent)
 
-    return same(array)  # type: ignore[no-any-return]
+    return cast("mx.array", same(array))
 
 
 @contextmanager
@@ -116,7 +119,7 @@ def by_hand(
     returned: Callable[[list[mx.array]], list[mx.array]] = lambda gradients: gradients,
     put_back: bool = True,
 ) -> Run:
-    """Checkpoint with a custom function that is written out, for arrays as positional arguments and one array as result.
+    """Checkpoint with a custom function written out: arrays as positional arguments, one array as result.
 
     Args:
         module: The module whose parameters are threaded through.
@@ -128,10 +131,10 @@ def by_hand(
     run = run_of(module, fn)
 
     def wrapped(*args: mx.array) -> Any:
-        names = [name for name, _ in tree_flatten(module.trainable_parameters())]
+        parameters = leaves(module.trainable_parameters())
 
         def forward(*inputs: mx.array) -> Any:
-            values = tree_unflatten(list(zip(names, inputs[len(args) :], strict=True)))
+            values = tree_unflatten(list(zip(parameters, inputs[len(args) :], strict=True)))
             if put_back:
                 with holding(module, values):
                     return run(*inputs[: len(args)])
@@ -148,7 +151,7 @@ def by_hand(
             arrived = after([*remembered(tuple(inputs))], [cotangent])
             return returned(mx.vjp(forward, arrived, [cotangent])[1])
 
-        return function(*args, *(array for _, array in tree_flatten(module.trainable_parameters())))
+        return function(*args, *parameters.values())
 
     return wrapped
 

@@ -51,7 +51,7 @@ def fault(
         address = f"{function.__module__}:{function.__qualname__}"
         subject = Subject(function.__name__, function, shape, address=address, runs_wrapped_twice=runs_wrapped_twice)
         _FAULTS.append(Fault(subject, family, inspect.getdoc(function) or "", caught_by, words))
-        return function  # type: ignore[no-any-return]
+        return function
 
     return plant
 

@@ -4,19 +4,19 @@ import itertools
 from typing import Any
 
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from tinygpt.checkpointing import checkpoint
 from tinygpt.checkpointing.wrappers import seed_recipe
 from tinygpt.faults.breaking import Run, keeping, run_of
 from tinygpt.faults.fault import fault
+from tinygpt.leaves import leaves
 
 _calls = itertools.count()
 
 
 @fault("M1.saving", words="forward")
 def no_order(module: nn.Module, fn: Run | None = None) -> Run:
-    """Nothing holds the backward of earlier blocks back, so the saving depends on the order of evaluation: MLX's own wrapper."""
+    """Nothing holds earlier blocks back, so the saving depends on the order of evaluation: MLX's own wrapper."""
     return nn.utils.checkpoint(module, fn)
 
 
@@ -47,7 +47,8 @@ def keeps_more_than_it_saves(module: nn.Module, fn: Run | None = None) -> Run:
 @fault("M5.auxiliary_loss", words="of at most")
 def several_results_not_recomputed(module: nn.Module, fn: Run | None = None) -> Run:
     """A function with several results is run as it is."""
-    run, wrapped, several = run_of(module, fn), checkpoint(module, fn), []
+    run, wrapped = run_of(module, fn), checkpoint(module, fn)
+    several: list[bool] = []
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         if not several:
@@ -60,5 +61,5 @@ def several_results_not_recomputed(module: nn.Module, fn: Run | None = None) -> 
 @fault("M8.frozen_base", words="of at most")
 def partly_frozen_blocks_skipped(module: nn.Module, fn: Run | None = None) -> Run:
     """A block with frozen parameters is not wrapped."""
-    trained, all_of_them = (len(tree_flatten(p)) for p in (module.trainable_parameters(), module.parameters()))
+    trained, all_of_them = (len(leaves(p)) for p in (module.trainable_parameters(), module.parameters()))
     return checkpoint(module, fn) if trained == all_of_them else run_of(module, fn)

@@ -1,11 +1,11 @@
 """Faults in gradients."""
 
 import itertools
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_map, tree_unflatten
+from mlx.utils import tree_map, tree_unflatten
 
 from tinygpt.checkpointing import checkpoint
 from tinygpt.faults.breaking import (
@@ -20,18 +20,19 @@ from tinygpt.faults.breaking import (
     run_of,
 )
 from tinygpt.faults.fault import fault
+from tinygpt.leaves import leaves
 
 
 def _first(module: nn.Module) -> str:
     """Return the name of the first trainable parameter."""
-    return next((name for name, _ in tree_flatten(module.trainable_parameters())), "")
+    return next(iter(leaves(module.trainable_parameters())), "")
 
 
 @fault("G1.parameters", "T6.function_of_parameters", "T7.inside_checkpoint", words="all zeros")
 def closure_capture(module: nn.Module, fn: Run | None = None) -> Run:
     """The module is captured, so its parameters are constants and their gradients silently zero."""
     run = run_of(module, fn)
-    return mx.checkpoint(lambda *args, **kwargs: run(*args, **kwargs))  # type: ignore[no-any-return]
+    return mx.checkpoint(lambda *args, **kwargs: run(*args, **kwargs))
 
 
 @fault("G1.parameters", words="largest difference")
@@ -61,10 +62,10 @@ def two_leaves_swapped(module: nn.Module, fn: Run | None = None) -> Run:
         return cotangents[::-1]
 
     def broken(*args: Any, **kwargs: Any) -> Any:
-        parameters = tree_flatten(module.trainable_parameters())
-        for (name, one), (other_name, other) in itertools.combinations(parameters, 2):
+        parameters = leaves(module.trainable_parameters())
+        for (name, one), (other_name, other) in itertools.combinations(parameters.items(), 2):
             if one.shape == other.shape:
-                swapped = zip((name, other_name), pair(one, other), strict=True)
+                swapped = zip((name, other_name), cast("list[mx.array]", pair(one, other)), strict=True)
                 with holding(module, tree_unflatten(list(swapped))):
                     return run(*args, **kwargs)
         return run(*args, **kwargs)
@@ -74,7 +75,7 @@ def two_leaves_swapped(module: nn.Module, fn: Run | None = None) -> Run:
 
 @fault("G1.parameters", words="got shape")
 def cotangent_as_gradient(module: nn.Module, fn: Run | None = None) -> Run:
-    """Every parameter gets what MLX hands out where a custom function returns too few gradients: an array of the result's shape."""
+    """Every parameter gets an array of the result's shape: what MLX hands out for gradients that are not returned."""
     return by_hand(module, fn, returned=lambda gradients: [gradients[0]] * len(gradients))
 
 
@@ -101,7 +102,7 @@ def frozen_parameters_thawed(module: nn.Module, fn: Run | None = None) -> Run:
 @fault("G3.frozen_parameters", words="all zeros")
 def partly_frozen_block_untrained(module: nn.Module, fn: Run | None = None) -> Run:
     """Where some parameters are frozen, the others have no gradient either."""
-    trained, all_of_them = (len(tree_flatten(p)) for p in (module.trainable_parameters(), module.parameters()))
+    trained, all_of_them = (len(leaves(p)) for p in (module.trainable_parameters(), module.parameters()))
     return changing_gradients(module, fn, lambda _, g: mx.zeros_like(g) if trained < all_of_them else g)
 
 
@@ -128,7 +129,8 @@ def packed_weights_differentiated(module: nn.Module, fn: Run | None = None) -> R
 @fault("G6.called_twice", words="values unlike plain")
 def first_result_remembered(module: nn.Module, fn: Run | None = None) -> Run:
     """A second call returns the result of the first."""
-    run, results = checkpoint(module, fn), []
+    run = checkpoint(module, fn)
+    results: list[Any] = []
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         if not results:
@@ -208,7 +210,7 @@ def results_needed_together(module: nn.Module, fn: Run | None = None) -> Run:
     def tied(result: Any) -> Any:
         if not isinstance(result, tuple) or result[1].ndim:
             return result
-        return (*together(*result[:2]), *result[2:])
+        return (*cast("list[mx.array]", together(*result[:2])), *result[2:])
 
     return changing_results(module, fn, tied)
 
@@ -239,5 +241,5 @@ def variables_read_again(module: nn.Module, fn: Run | None = None) -> Run:
 
 @fault("G12.unused_infinite_derivative", words="not finite")
 def unused_result_gets_zero_cotangent(module: nn.Module, fn: Run | None = None) -> Run:
-    """A result that nobody uses is differentiated with a zero, and zero times infinity is no number: MLX's own wrapper."""
+    """An unused result is differentiated with a zero, and zero times infinity is no number: MLX's own wrapper."""
     return nn.utils.checkpoint(module, fn)

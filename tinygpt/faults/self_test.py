@@ -1,7 +1,8 @@
 """Judge the judge: every fault against every check.
 
-Four laws. Every check catches a fault. Every fault is caught by the checks that it names, with the words that it names. No check fails
-a wrapper that is right. The whole matrix is recorded, also where a fault is caught by a check that it does not name.
+Four laws. Every check catches a fault. Every fault is caught by the checks that it names, with the words that it names.
+No check fails a wrapper that is right. The whole matrix is recorded, also where a fault is caught by a check that it
+does not name.
 """
 
 from collections import Counter
@@ -61,13 +62,14 @@ class Matrix:
     def as_text(self) -> str:
         """Return what a terminal shows."""
         runs = Counter(status for row in self.statuses.values() for status in row.values())
+        right = len(self.statuses) - len(self.killed)
         alive = [name for name, by in self.killed.items() if not by]
+        tally = ", ".join(f"{count} {status}" for status, count in sorted(runs.items()))
         lines = [*self.broken, ""] if self.broken else []
         return "\n".join(
             [
                 *lines,
-                f"{len(self.killed)} faults, {len(self.statuses) - len(self.killed)} controls, {runs.total()} verdicts: "
-                + ", ".join(f"{count} {status}" for status, count in sorted(runs.items())),
+                f"{len(self.killed)} faults, {right} controls, {runs.total()} verdicts: {tally}",
                 f"not provable here: {', '.join(self.unprovable) or 'nothing'}",
                 f"survivors: {', '.join(alive) or 'none'}; laws broken: {len(self.broken)}",
             ]
@@ -84,7 +86,7 @@ def self_test(
     *,
     jobs: int = JOBS,
     timeout_s: float = 300.0,
-    listener: Callable[[Result], object] = lambda result: None,
+    listener: Callable[[Result], object] = lambda _: None,
 ) -> Matrix:
     """Judge every fault and every control by every check.
 
@@ -119,7 +121,7 @@ def self_test(
 def _unproven(
     planted: Sequence[Fault], found: Mapping[str, Mapping[str, Result]], runs: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Return where a fault is not caught as it says and which runs catch none; and which runs say nothing here, even of faults."""
+    """Return where a fault is not caught as it says and which runs catch none; and which runs say nothing here."""
     broken, killing, silent = [], set(), set()
     for fault in planted:
         for run in (run for run in found[fault.name] if fault.must_fail(run)):

@@ -10,6 +10,7 @@ from mlx.utils import tree_map
 from tinygpt.checkpointing import checkpoint, random_state
 from tinygpt.faults.breaking import Run, by_hand, changing_results, run_of, running
 from tinygpt.faults.fault import fault
+from tinygpt.leaves import leaves
 
 _leaked: list[mx.array] = []
 _kept: list[Any] = []
@@ -38,10 +39,10 @@ def left_frozen_after_exception(module: nn.Module, fn: Run | None = None) -> Run
     run = run_of(module, fn)
 
     def frozen(*args: Any, **kwargs: Any) -> Any:
-        names = [name for name, _ in nn.utils.tree_flatten(module.trainable_parameters())]
+        names = [name.rpartition(".")[2] for name in leaves(module.trainable_parameters())]
         module.freeze()
         result = run(*args, **kwargs)
-        module.unfreeze(keys=[name.rpartition(".")[2] for name in names])
+        module.unfreeze(keys=names)
         return result
 
     return checkpoint(module, frozen)
@@ -82,7 +83,7 @@ def class_patched(module: nn.Module, fn: Run | None = None) -> Run:
             return checkpoint(self, functools.partial(plain, self))(*args, **kwargs)
 
         patched.patched = True  # type: ignore[attr-defined]
-        cls.__call__ = patched
+        cls.__call__ = patched  # type: ignore[method-assign]
     return module
 
 

@@ -4,13 +4,13 @@ import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from tinygpt.checkpointing import checkpoint
-from tinygpt.faults.breaking import Run, changing_results, holding, on_arrays, run_of
+from tinygpt.faults.breaking import Change, Run, changing_results, holding, on_arrays, run_of
 from tinygpt.faults.fault import fault
 from tinygpt.faults.recompute import checkpointed
 
@@ -70,7 +70,7 @@ def first_sequence_for_all(module: nn.Module, fn: Run | None = None) -> Run:
         one = mx.take(array, mx.array([0]), axis=where)
         return mx.broadcast_to(one, array.shape), where
 
-    return changing_results(module, fn, lambda result: on_arrays(result, same))
+    return changing_results(module, fn, lambda result: on_arrays(result, cast("Change", same)))
 
 
 @fault("T3.vmap_of_grad", words="Not implemented")
@@ -88,10 +88,10 @@ def forward_derivative_zero(module: nn.Module, fn: Run | None = None) -> Run:
         return x * 1
 
     @same.jvp
-    def zero(x: Any, tangent: Any, *_: Any) -> Any:
+    def zero(_: Any, tangent: Any, *__: Any) -> Any:
         return mx.zeros_like(tangent[0] if isinstance(tangent, list | tuple) else tangent)
 
-    return changing_results(module, fn, lambda result: on_arrays(result, same))
+    return changing_results(module, fn, lambda result: on_arrays(result, cast("Change", same)))
 
 
 @fault("T5.shapeless_compile", words="CustomTransforms")

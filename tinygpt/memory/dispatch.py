@@ -1,16 +1,18 @@
 """Where in a group of dispatches a piece of work begins: why a peak on the CPU reads now this, now that.
 
-MLX's CPU backend counts the operations of a stream in groups of ten, and an evaluation that waits can only wait for whole groups
-(``DISPATCHES_PER_TASK`` in mlx/backend/cpu/encoder.h). Up to nine operations run ahead, so a peak depends on where in a group the work
-begins. Trials that begin at each of the ten places read the same least peak every time, however fast the machine is.
+MLX's CPU backend counts the operations of a stream in groups of ten, and an evaluation that waits can only wait for
+whole groups (``DISPATCHES_PER_TASK`` in mlx/backend/cpu/encoder.h). Up to nine operations run ahead, so a peak depends
+on where in a group the work begins. Trials that begin at each of the ten places read the same least peak every time,
+however fast the machine is.
 """
 
 import mlx.core as mx
 
 GROUP = 10
 
-# Places at which trials begin, relative to the first, for work that dispatches nothing. Work that dispatches k operations adds k to
-# every further trial; for every k from 0 to 9 these 17 still cover all ten places. Found by search; 16 or fewer were not.
+# Places at which trials begin, relative to the first, for work that dispatches nothing. Work that dispatches k
+# operations adds k to every further trial; for every k from 0 to 9 these 17 still cover all ten places. Found by
+# search; 16 or fewer were not.
 PLACES = (0, 4, 2, 8, 7, 8, 5, 1, 2, 5, 2, 9, 8, 3, 3, 6, 3)
 
 

@@ -16,12 +16,13 @@ WORDS = {
 }
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }
-table { border-collapse: collapse; width: 100% } th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bottom: 1px solid #ddd }
-td.status { white-space: nowrap; font-weight: 600 } code { font-size: .9em; overflow-wrap: anywhere }
-.pass { color: #17692f } .xfail, .not_applicable { color: #555 } .fail, .error, .xpass, .inconclusive, .not_run { color: #a4161a }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } th, td { border-color: #444 }
-.pass { color: #6fcf8a } .xfail, .not_applicable { color: #aaa } .fail, .error, .xpass, .inconclusive, .not_run { color: #ff8a80 } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222;
+background: #fff } table { border-collapse: collapse; width: 100% } th, td { text-align: left; vertical-align: top;
+padding: .3rem .6rem; border-bottom: 1px solid #ddd } td.status { white-space: nowrap; font-weight: 600 } code {
+font-size: .9em; overflow-wrap: anywhere } .pass { color: #17692f } .xfail, .not_applicable { color: #555 } .fail,
+.error, .xpass, .inconclusive, .not_run { color: #a4161a } @media (prefers-color-scheme: dark) { body { color: #ddd;
+background: #181818 } th, td { border-color: #444 } .pass { color: #6fcf8a } .xfail, .not_applicable { color: #aaa }
+.fail, .error, .xpass, .inconclusive, .not_run { color: #ff8a80 } }
 """
 
 
