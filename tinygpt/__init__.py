@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tinygpt.checkpointing import checkpoint, checkpointed_blocks
     from tinygpt.config import GPTConfig
+    from tinygpt.conformance import check_checkpoint, iter_checks, parametrize_with_checks
     from tinygpt.memory import measure
     from tinygpt.model import GPT
     from tinygpt.presets import PRESETS
@@ -19,12 +20,26 @@ _HOMES = {
     "GPT": "tinygpt.model",
     "GPTConfig": "tinygpt.config",
     "PRESETS": "tinygpt.presets",
+    "check_checkpoint": "tinygpt.conformance",
     "checkpoint": "tinygpt.checkpointing",
     "checkpointed_blocks": "tinygpt.checkpointing",
+    "iter_checks": "tinygpt.conformance",
     "measure": "tinygpt.memory",
+    "parametrize_with_checks": "tinygpt.conformance",
 }
 
-__all__ = ["GPT", "PRESETS", "GPTConfig", "__version__", "checkpoint", "checkpointed_blocks", "measure"]
+__all__ = [
+    "GPT",
+    "PRESETS",
+    "GPTConfig",
+    "__version__",
+    "check_checkpoint",
+    "checkpoint",
+    "checkpointed_blocks",
+    "iter_checks",
+    "measure",
+    "parametrize_with_checks",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -51,7 +51,7 @@ def test_footprint_of_a_wrapper_that_loses_gradients_is_gated():
     (result,) = check_checkpoint(loses, rules="M1").results
 
     assert result.status == "fail"
-    assert result.message.startswith("gated: value and gradients of the case differ from plain: 1.blocks.0")
+    assert result.message.startswith("gated: value and gradients of the case differ from plain: gradients.blocks.0")
 
 
 def test_a_failure_says_everything():

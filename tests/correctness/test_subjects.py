@@ -8,7 +8,7 @@ import mlx.nn as nn
 import pytest
 
 from tinygpt.conformance.subjects import BUILT_IN, Subject, as_subject, subject
-from tinygpt.errors import SubjectError
+from tinygpt.errors import NotApplicableError, SubjectError
 
 
 def wrap(module, fn=None):
@@ -45,6 +45,7 @@ class Holder:
         (functools.partial(wrap), "wrap"),
         (Holder.wrap, "wrap"),
         (lambda f: f, "wrap_fn"),
+        (lambda block: block, "wrap"),
     ],
     ids=str,
 )
@@ -75,8 +76,8 @@ def test_an_address_is_imported():
         ("mlx.nn:__name__", "got str, expected a callable"),
         ("json:dumps", "or name the shape"),
         ("", "expected one of"),
-        (":wrap", "expected package.module:attribute"),
-        ("mlx.nn:", "expected package.module:attribute"),
+        (":wrap", "or package.module:attribute"),
+        ("mlx.nn:", "or package.module:attribute"),
     ],
 )
 def test_what_is_no_subject_is_refused(name, words):
@@ -109,6 +110,14 @@ def test_a_registered_subject_is_found(monkeypatch):
     found = subject("theirs")
 
     assert (found.name, found.address) == ("theirs", "mlx.nn.utils:checkpoint")
+
+
+def test_a_wrapper_of_whole_modules_is_asked_for_no_function():
+    """What it cannot be given says nothing about it."""
+    with Subject("whole", lambda module: module).applied(nn.Linear(2, 2)) as wrap:
+        assert isinstance(wrap(nn.Linear(2, 2)), nn.Linear)
+        with pytest.raises(NotApplicableError, match="wraps whole modules"):
+            wrap(nn.Linear(2, 2), lambda x: x)
 
 
 def test_parameters_are_put_back_around_a_wrapped_function():

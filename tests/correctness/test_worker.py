@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 
 import mlx.nn as nn
@@ -69,14 +70,14 @@ def test_a_process_is_started_once_for_many_checks():
 
 
 def test_a_subject_that_cannot_be_sent_is_refused():
-    """An open file, for example, has no other place to be."""
-    with open(os.devnull) as file, Worker() as worker:  # noqa: PTH123  (the file object is the point)
+    """A lock, for example, has no other place to be."""
+    lock = threading.Lock()
 
-        def holds(*_):
-            return file
+    def holds(*_):
+        return lock
 
-        with pytest.raises(SubjectError, match=r"expected what can be sent to another process"):
-            worker.judge(Subject("holder", holds), "V2.structure[eager]")
+    with Worker() as worker, pytest.raises(SubjectError, match=r"expected what can be sent to another process"):
+        worker.judge(Subject("holder", holds), "V2.structure[eager]")
 
 
 def test_the_environment_is_the_process_own():

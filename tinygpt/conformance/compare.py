@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         """Return the difference as a part of a sentence."""
-        return f"{self.leaf}: {self.problem}"
+        return f"{self.leaf}: {self.problem}" if self.leaf else self.problem
 
 
 def differences(

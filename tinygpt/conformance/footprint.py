@@ -161,7 +161,7 @@ def _judged(
 
 def _gate(expected: Any, result: Any) -> None:
     """Raise unless value and gradients are plain's: a wrapper that loses gradients has the best peak."""
-    unlike = differences(result, expected)
+    unlike = differences(*({"loss": value, "gradients": gradients} for value, gradients in (result, expected)))
     if unlike:
         raise ConformanceError(f"gated: value and gradients of the case differ from plain: {unlike[0]}")
 

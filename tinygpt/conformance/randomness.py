@@ -43,7 +43,7 @@ def same_masks(trial: Trial) -> None:
 
     Fault: ``new_mask_in_recompute``.
     """
-    trial.expect_equal(DROPOUT, "values", "gradients")
+    trial.expect_equal(DROPOUT, "gradients", "values")
 
 
 @check()
@@ -65,7 +65,7 @@ def fresh_masks_when_compiled(trial: Trial) -> None:
 
     Fault: ``key_baked_in``.
     """
-    trial.expect_equal(DROPOUT, "values", "gradients", "draw")
+    trial.expect_equal(DROPOUT, "gradients", "values", "draw")
 
 
 @check()

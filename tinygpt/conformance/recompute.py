@@ -78,7 +78,7 @@ def _counts(trial: Trial, made: Callable[[], tuple[Stack, list[int]]], loss: Los
     with trial.guarded("gated: blocks that count their runs"):
         got = _step(trial.subject, model, loss, trial.compiled, times)
     counts = [runs.count(place) for place in range(len(model.blocks))]
-    found = differences(got, expected)
+    found = differences(*({"loss": value, "gradients": gradients} for value, gradients in (got, expected)))
     if found:
         raise ConformanceError(f"gated: value and gradients of the case differ from plain: {found[0]}")
     return counts

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,10 @@ import mlx.nn as nn
 from tinygpt.errors import NotApplicableError, SubjectError
 
 Wrap = Callable[..., Callable[..., Any]]
+
+# What people call the first parameter of a wrapper.
+FUNCTION_NAMES = ("fn", "fun", "f", "function", "func")
+MODULE_NAMES = ("module", "block", "layer", "mod", "m")
 
 SHAPES = ("wrap", "wrap_fn", "enable")
 
@@ -61,8 +66,15 @@ class Subject:
                 yield _enabled
         elif self.shape == "wrap_fn":
             yield self._with_parameters
-        else:
+        elif _takes_functions(self.function):
             yield self.function
+        else:
+            yield self._whole_module
+
+    def _whole_module(self, module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        if fn is not None:
+            raise NotApplicableError("wraps whole modules; a function of its own cannot be wrapped")
+        return self.function(module)  # type: ignore[no-any-return]
 
     def _with_parameters(self, module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Wrap a function that takes the parameters of the module first: all that it may be differentiated by."""
@@ -74,6 +86,17 @@ class Subject:
 
         wrapped = self.function(with_parameters)
         return lambda *args, **kwargs: wrapped(module.trainable_parameters(), *args, **kwargs)
+
+
+def _takes_functions(wrap: Callable[..., Any]) -> bool:
+    """Return whether a wrapper takes ``(module, fn)``; what cannot be inspected is taken at its word."""
+    try:
+        inspect.signature(wrap).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _enabled(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -123,6 +146,8 @@ def subject(name: str, *, shape: str | None = None) -> Subject:
         SubjectError: There is no such subject, it cannot be imported, or its shape cannot be told.
     """
     registered = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name == "mlx-lm" and importlib.util.find_spec("mlx_lm") is None:
+        raise SubjectError("[subject] mlx-lm: got no package mlx_lm, expected one: pip install mlx-lm")
     if name in BUILT_IN:
         address, settings = BUILT_IN[name]
         found = as_subject(_load(address), name=name, address=address, shape=shape or settings.get("shape", "wrap"))
@@ -131,7 +156,7 @@ def subject(name: str, *, shape: str | None = None) -> Subject:
         entry = registered[name]
         found = as_subject(_load(entry.value), name=name, address=entry.value, shape=shape)
         return replace(found, version=entry.dist.version if entry.dist else "")
-    if ":" in name:
+    if all(name.partition(":")):
         found = as_subject(_load(name), name=name, address=name, shape=shape)
         return replace(found, version=found.version or _version(name.partition(".")[0].partition(":")[0]))
     known = ", ".join([*BUILT_IN, *registered])
@@ -164,16 +189,17 @@ def _address(judged: Any) -> str:
 def _shape(function: Callable[..., Any], name: str) -> str:
     """Tell the shape of a wrapper from the names of its first parameters."""
     try:
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    except (TypeError, ValueError):
-        parameters = []
+        everything = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # something built in
+        everything = {}.values()
+    parameters = [p for p in everything if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     first = parameters[0].name if parameters else ""
-    if len(parameters) == 1 and first in ("model", "self"):
+    if len(parameters) == 1 and first == "model":
         return "enable"
-    if len(parameters) >= 2 and first not in ("fn", "fun", "f", "function", "func"):
-        return "wrap"
-    if first in ("fn", "fun", "f", "function", "func"):
+    if first in FUNCTION_NAMES:
         return "wrap_fn"
+    if len(parameters) == 2 or first in MODULE_NAMES:
+        return "wrap"
     raise SubjectError(
         f"[subject] parameters of {name}: got ({', '.join(p.name for p in parameters)}), "
         "expected (module, fn=None), (fn) or (model); or name the shape: wrap, wrap_fn or enable"

@@ -78,7 +78,9 @@ class Trial:
         with self.guarded(f"case '{case}'"):
             got = observe(case, self.subject, compiled=self.compiled)
         for part in parts:
-            self._raise_for(case, NAMES[part], self._differences(case, part, got[part], expected[part], tolerance))
+            self._raise_for(
+                case, NAMES[part], self._differences(case, part, got[part], expected[part], tolerance=tolerance)
+            )
 
     def expect_same_results(self, case: Case) -> None:
         """Raise unless a case's function returns what it returns plain; nothing is differentiated around it."""
@@ -111,7 +113,7 @@ class Trial:
             raise ConformanceError(f"case '{case}': {what} unlike plain: {shown}")
 
     def _differences(
-        self, case: Case, part: str, got: Any, expected: Any, tolerance: Tolerance | None
+        self, case: Case, part: str, got: Any, expected: Any, *, tolerance: Tolerance | None
     ) -> list[Difference]:
         if tolerance is not None:
             return differences(got, expected, loose=Everything(), tolerance=tolerance)
@@ -163,8 +165,8 @@ def observe(case: Case, subject: Subject, *, compiled: bool, steps: int = STEPS)
             results.append(step(*batch))
             mx.eval(results[-1], model.state)
     return {
-        "values": [value for value, _ in results],
-        "gradients": [gradients for _, gradients in results],
+        "values": {f"step {number}": value for number, (value, _) in enumerate(results, start=1)},
+        "gradients": {f"step {number}": gradients for number, (_, gradients) in enumerate(results, start=1)},
         "module": held_arrays(model),
         "draw": mx.random.uniform(shape=(4,)),
     }

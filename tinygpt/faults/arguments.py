@@ -31,7 +31,7 @@ def constants_refused(module: nn.Module, fn: Run | None = None) -> Run:
     return broken
 
 
-@fault("A1.any_kind", words="gradients unlike plain: 0.scale")
+@fault("A1.any_kind", words="gradients unlike plain: step 1.scale")
 def nested_arrays_detached(module: nn.Module, fn: Run | None = None) -> Run:
     """Arrays inside of containers have no gradient."""
     run = checkpoint(module, fn)

@@ -34,8 +34,9 @@ def as_text(report: Report) -> str:
         lines += [f"  {line}" for line in _wrapped(result["message"])]
         if result["status"] in AGAINST:
             lines.append(f"  again: {result['again']}")
-    lines += ["", *(f"untested {rule}: {why}" for rule, why in report["untested"].items())]
-    lines += [f"overdue {line}" for line in report["overdue"]]
+    notes = [*(f"untested {rule}: {why}" for rule, why in report["untested"].items())]
+    notes += [f"overdue {line}" for line in report["overdue"]]
+    lines += ["", *(line for note in notes for line in _wrapped(note))]
     return "\n".join([*lines, *headline(report)]) + "\n"
 
 
