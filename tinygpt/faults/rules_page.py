@@ -15,11 +15,12 @@ This page is made of the docstrings of the checks and of the planted faults: `py
 "Plain" is the same model without a wrapper, under the same seed. "Equal" is to the bit.
 Every batch has more than one sequence, and steps are taken twice, because some faults show in the second only.
 A check runs eagerly, inside `mx.compile`, or both.
-Footprint and recompute verdicts count only where value and gradients of the same run are plain's; otherwise they fail as *gated*.
+Footprint and recompute verdicts count only where value and gradients of the same run are plain's.
+Otherwise they fail as *gated*.
 An optional rule that is not kept is listed, and does not count against a wrapper.
 Where plain MLX itself cannot run a case, the rule is not applicable, in MLX's own words.
 
-A planted fault is a wrapper that is wrong in one way; the check that it stands below must fail it, in words that it fixes.
+A planted fault is a wrapper that is wrong in one way; the check that it stands below must fail it, in fixed words.
 """
 
 
