@@ -35,6 +35,22 @@ CASES = {
         changed(a=mx.array([1.0, mx.nan])),
         ["a: got 1 of 2 elements that are not finite, expected none"],
     ),
+    "infinite": (
+        changed(a=mx.array([mx.inf, mx.inf])),
+        ["a: got 2 of 2 elements that are not finite, expected none"],
+    ),
+    "all zeros": (changed(a=mx.zeros((2,))), ["a: got all zeros, expected values up to 2"]),
+    "half zeros": (
+        changed(a=mx.array([0.0, 2.0])),
+        ["a: largest difference 1 where the largest value is 2, expected 0"],
+    ),
+    "several": (
+        changed(b0=mx.array([4, 3]), a=mx.array([1.0, 2.5])),
+        [
+            "a: largest difference 0.5 where the largest value is 2, expected 0",
+            "b.0: got 2 of 2 elements that differ, expected none",
+        ],
+    ),
     "missing leaf": ({"b": TREE["b"]}, ["a: got no leaf, expected one"]),
     "surplus leaf": (TREE | {"d": mx.array(1.0)}, ["d: got a leaf, expected none"]),
 }
@@ -44,6 +60,39 @@ CASES = {
 def test_differences_names_every_leaf_that_differs(got, expected):
     """Each kind of difference is told with the leaf, what was got and what was expected."""
     assert [str(difference) for difference in differences(got, TREE)] == expected
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "said"),
+    [
+        (True, True, []),
+        (1, True, ["x: got 1, expected True"]),
+        (None, None, []),
+        (3, 4, ["x: got 3, expected 4"]),
+        (mx.array(1.0), 1.0, ["x: got array(1, dtype=float32), expected 1.0"]),
+        (1.0, mx.array(1.0), ["x: got 1.0, expected array(1, dtype=float32)"]),
+    ],
+    ids=["same", "other type", "none", "other value", "array for number", "number for array"],
+)
+def test_leaves_that_are_no_arrays_are_compared_too(got, expected, said):
+    """By value and by type: a mode, a count, a word."""
+    assert [str(difference) for difference in differences({"x": got}, {"x": expected})] == said
+
+
+def test_a_tree_that_is_one_array_has_no_name_for_it():
+    """The problem stands alone."""
+    (difference,) = differences(mx.array([1.0]), mx.array([2.0]))
+
+    assert str(difference) == "largest difference 1 where the largest value is 2, expected 0"
+
+
+def test_a_difference_beyond_the_tolerance_says_what_was_allowed():
+    """The bound is the tolerance times the largest value."""
+    expected = {"a": mx.array([2.0])}
+
+    (difference,) = differences({"a": mx.array([3.0])}, expected, loose={"a"}, tolerance=ATOMIC_ADDITIONS)
+
+    assert str(difference) == "a: largest difference 1 where the largest value is 2, expected at most 1.53e-05"
 
 
 def test_nan_equals_nothing():
