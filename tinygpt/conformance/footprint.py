@@ -48,9 +48,15 @@ class _WithAuxiliary(SoftmaxBlock):
         return y, y.square().mean()
 
 
+class _Adapted(SoftmaxBlock):
+    """A softmax block with more layers: most are frozen, and have fewer operations in the backward."""
+
+    LAYERS = 5
+
+
 def _adapters(depth: int, **size: int) -> tuple[Stack, mx.array]:
     """Return softmax blocks of which the first layer alone is trained."""
-    model, x = softmax_stack(depth, block=SoftmaxBlock, **size)
+    model, x = softmax_stack(depth, block=_Adapted, **size)
     model.freeze()
     for block in model.blocks:
         block.layers[0].unfreeze()
