@@ -6,6 +6,7 @@ Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad 
 
 import argparse
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -34,6 +35,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign still shows the rest
     words = sys.argv[1:] if argv is None else list(argv)
     usage = EXIT_JUDGE_USAGE if words[:1] in (["check"], ["report"]) else EXIT_USAGE
     try:

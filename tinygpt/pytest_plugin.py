@@ -4,6 +4,7 @@ Light: MLX is not imported when it is loaded, because an installed plugin is loa
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     from tinygpt.conformance.parametrize import calls  # noqa: PLC0415  (MLX only when it is needed)
     from tinygpt.errors import SubjectError  # noqa: PLC0415
 
+    sys.path.insert(0, str(config.invocation_params.dir))  # as tinygpt check finds them
     try:
         found = calls(subjects, config.getoption("--rules") or ["*"])
     except SubjectError as error:

@@ -1,5 +1,7 @@
 """Our own wrapper is held to every rule, and so is nobody else's reputation."""
 
+import re
+
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
@@ -89,6 +91,40 @@ def test_what_is_declined_is_listed():
 
     assert report.counts == {"required": {"not_applicable": 4}, "optional": {}}
     assert {result.message for result in report.results} == {"declined: no dropout here", "declined: documented"}
+
+
+@pytest.mark.parametrize(
+    ("declines", "words"),
+    [
+        ({"Z9": "x"}, "expected a rule or a check"),
+        ({"R": "x"}, "expected a rule or a check"),
+        ({"R1": " "}, "expected a text"),
+        (["R1"], "expected a dict of reasons by rule"),
+    ],
+    ids=["unknown", "pattern", "no reason", "list"],
+)
+def test_what_is_declined_must_exist_and_have_a_reason(declines, words):
+    """A mistyped rule would decline nothing."""
+    with pytest.raises(SubjectError, match=words):
+        list(iter_checks(Subject("mine", nn.utils.checkpoint, declines=declines)))
+
+
+def test_who_declines_everything_does_not_conform():
+    """Nothing was judged: that is incomplete."""
+    report = check_checkpoint(Subject("mine", nn.utils.checkpoint, declines={"V1": "no"}), rules="V1")
+
+    assert report.exit_code == 2
+
+
+def test_a_failure_names_the_line_that_raised():
+    """An exception of the wrapper says where it comes from."""
+
+    def raises(*_):
+        raise KeyError("no such thing")
+
+    (result,) = check_checkpoint(Subject("raises", raises, "wrap"), rules="V2").results
+
+    assert re.search(r"\(at .+:\d+\)", result.message)
 
 
 @pytest.mark.parametrize("bad", ["Z9", "", "G1.parameters[slow]"])

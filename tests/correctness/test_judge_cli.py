@@ -80,7 +80,7 @@ def test_a_known_failure_is_taken_so(folder):
     [
         (["check"], "[check] SUBJECT: got none"),
         (["check", "nobody"], "[subject] name: got 'nobody'"),
-        (["check", "plain", "--rules", "Z9"], "[rules] pattern: got Z9"),
+        (["check", "plain", "--rules", "Z9"], "[rules] pattern: got 'Z9'"),
         (["check", "plain", "--shape", "odd"], "[subject] shape of plain: got 'odd'"),
         (["check", "plain", "--report", "no/such/file"], "[check] --report no/such/file: got no such folder"),
         (["check", "plain", "--timeout", "0"], "[check] --timeout: got 0"),

@@ -87,7 +87,7 @@ def test_what_did_not_run_is_in_the_report(tmp_path):
     ("words", "said"),
     [
         (["--subject", "nobody"], "[subject] name: got 'nobody'"),
-        (["--subject", "plain", "--rules", "Z9"], "[rules] pattern: got Z9"),
+        (["--subject", "plain", "--rules", "Z9"], "[rules] pattern: got 'Z9'"),
         (["--rules", "V1"], "[--rules] got no --subject"),
         (["--conformance-report", "no/such/file"], "[--conformance-report] no/such/file: got no such folder"),
     ],

@@ -63,6 +63,8 @@ def test_counts_are_by_level_and_never_a_percentage():
     [
         ([("pass", "required")], EXIT_CONFORMS),
         ([("xfail", "required"), ("not_applicable", "required")], EXIT_CONFORMS),
+        ([("not_applicable", "required"), ("pass", "optional")], EXIT_INCOMPLETE),
+        ([("not_applicable", "optional"), ("pass", "optional")], EXIT_CONFORMS),
         ([("fail", "optional")], EXIT_CONFORMS),
         ([("fail", "required")], EXIT_FAILS),
         ([("xpass", "optional")], EXIT_FAILS),

@@ -2,8 +2,10 @@
 
 import functools
 import importlib.metadata
+import sys
 from contextlib import contextmanager
 
+import mlx.core as mx
 import mlx.nn as nn
 import pytest
 
@@ -95,6 +97,24 @@ def test_a_shape_that_does_not_exist_is_refused():
         Subject("mine", wrap, "decorate")
 
 
+def test_a_subject_tells_its_own_shape():
+    """The name of its parameter is enough, as it is without a Subject around it."""
+    assert [Subject("mine", each).shape for each in (wrap, wrap_fn, enable)] == ["wrap", "wrap_fn", "enable"]
+
+
+@pytest.mark.parametrize("text", ["1 +", "raise KeyError('x')", "import sys; sys.exit(0)", "x = '\0'; \0"])
+def test_a_module_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, text):
+    """Whatever it does while it is imported."""
+    (tmp_path / "broken_wrapper.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_wrapper", raising=False)
+
+    with pytest.raises(SubjectError, match=r"^\[subject\] broken_wrapper:wrap: got ") as caught:
+        subject("broken_wrapper:wrap")
+
+    assert "\n" not in str(caught.value)
+
+
 def test_a_shape_that_is_given_is_taken():
     """A signature may be odd."""
     assert as_subject(odd, shape="wrap").shape == "wrap"
@@ -124,8 +144,10 @@ def test_parameters_are_put_back_around_a_wrapped_function():
     """The adapter for functions leaves the module as it was: a fault of the kit would be blamed on the wrapper."""
     module = nn.Linear(2, 2)
     before = module.weight
-
-    with Subject("same", lambda fn: fn, "wrap_fn").applied(module) as wrapped:
-        wrapped(module)(before)
+    with Subject("doubling", lambda fn: lambda parameters, x: fn({"weight": 2 * parameters["weight"]}, x)).applied(
+        module
+    ) as wrapped:
+        doubled = wrapped(module)(mx.eye(2))
 
     assert module.weight is before
+    assert mx.allclose(doubled - module.bias, 2 * before.T)

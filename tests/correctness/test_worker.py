@@ -44,7 +44,7 @@ def prints(*_):
 )
 def test_a_wrapper_that_kills_the_process_fails_the_check_and_no_other(wrapper, words):
     """The next check runs in a new process."""
-    subject = Subject("killer", wrapper)
+    subject = Subject("killer", wrapper, "wrap")
 
     report = check_checkpoint(subject, rules=["V1", "V2"], jobs=1, timeout_s=3)
 
@@ -52,9 +52,17 @@ def test_a_wrapper_that_kills_the_process_fails_the_check_and_no_other(wrapper, 
     assert all(words in result.message for result in report.results)
 
 
+def test_a_time_that_is_too_short_for_plain_mlx_too_is_inconclusive():
+    """Then it says nothing about the wrapper."""
+    report = check_checkpoint("plain", rules="V2", jobs=1, timeout_s=0.0001)
+
+    assert report.counts["required"] == {"inconclusive": 1}
+    assert report.exit_code == 2
+
+
 def test_what_a_wrapper_prints_is_no_answer():
     """Answers go through a channel of their own."""
-    (result,) = check_checkpoint(Subject("printer", prints), rules="V2").results
+    (result,) = check_checkpoint(Subject("printer", prints, "wrap"), rules="V2").results
 
     assert result.status == "fail"
     assert "ZeroDivisionError" in result.message
@@ -77,7 +85,7 @@ def test_a_subject_that_cannot_be_sent_is_refused():
         return lock
 
     with Worker() as worker, pytest.raises(SubjectError, match=r"expected what can be sent to another process"):
-        worker.judge(Subject("holder", holds), "V2.structure[eager]")
+        worker.judge(Subject("holder", holds, "wrap"), "V2.structure[eager]")
 
 
 def test_the_environment_is_the_process_own():

@@ -2,14 +2,13 @@
 
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import mlx.core as mx
 
 from tinygpt.conformance.results import Result
 from tinygpt.conformance.rules import Check, check_id
-from tinygpt.conformance.subjects import BUILT_IN, Subject
-from tinygpt.conformance.trial import SEED, Measurement, Trial
+from tinygpt.conformance.subjects import BUILT_IN, Subject, told_shape
+from tinygpt.conformance.trial import SEED, Measurement, Trial, where
 from tinygpt.errors import ConformanceError, InconclusiveError, MeasureError, NotApplicableError
 
 
@@ -38,7 +37,8 @@ class BoundCheck:
         name = self.subject.name if self.subject.name in BUILT_IN else self.subject.address
         if not name:
             return f"check_checkpoint({self.subject.name}, rules='{self.id}')"
-        return f"tinygpt check {name} --rules '{self.id}'"
+        shape = "" if self.subject.shape == told_shape(self.subject.function) else f" --shape {self.subject.shape}"
+        return f"tinygpt check {name}{shape} --rules '{self.id}'"
 
     def reason_to_decline(self) -> str | None:
         """Return why the subject declines it, if it does: by rule, by check or by run."""
@@ -83,16 +83,8 @@ class BoundCheck:
         except ConformanceError as error:
             return "fail", _one_line(error), None
         except Exception as error:
-            return "error", f"the kit broke: {type(error).__name__}: {_one_line(error)}{_where(error)}", None
+            return "error", f"the kit broke: {type(error).__name__}: {_one_line(error)}{where(error)}", None
 
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
-
-
-def _where(error: BaseException) -> str:
-    """Return the line of code that an exception came from."""
-    trace: Any = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace else ""

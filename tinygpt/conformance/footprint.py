@@ -310,7 +310,7 @@ def nothing_left(trial: Trial) -> Measurement:
     _gate(plain.result, result)
     if left - allowed >= plain.unit_bytes:  # a compiled function may hold a constant, and nothing so large
         raise ConformanceError(f"active memory after the step: got {left:,} B more than before, expected {allowed:,} B")
-    return Measurement({"left_bytes": left}, f"{allowed} B, and less than a boundary", schedule.name)
+    return Measurement({"left_bytes": left}, f"less than {allowed + plain.unit_bytes} B", schedule.name)
 
 
 def _left(subject: Subject, schedule: Schedule) -> tuple[int, Any]:

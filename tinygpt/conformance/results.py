@@ -101,6 +101,8 @@ class Report:
         everything = {result.status for result in self.results}
         if required.intersection(AGAINST) or "xpass" in everything:
             return EXIT_FAILS
+        if required == {"not_applicable"}:  # nothing that is required was judged
+            return EXIT_INCOMPLETE
         return EXIT_INCOMPLETE if everything.intersection(UNFINISHED) else EXIT_CONFORMS
 
     def as_dict(self) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def select(patterns: Iterable[str]) -> list[tuple[Check, str]]:
     ]
     if not chosen:
         rules = ", ".join(dict.fromkeys(entry.rule for entry in all_checks()))
-        raise SubjectError(f"[rules] pattern: got {', '.join(wanted)}, expected one that matches a rule of {rules}")
+        raise SubjectError(f"[rules] pattern: got {', '.join(wanted)!r}, expected one that matches a rule of {rules}")
     return chosen
 
 

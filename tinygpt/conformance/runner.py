@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from tinygpt.conformance.rules import RULE_SET, UNTESTED, all_checks, select
 from tinygpt.conformance.subjects import Subject, as_subject
 from tinygpt.conformance.subjects import subject as named_subject
 from tinygpt.conformance.worker import TIMEOUT_S, Worker
+from tinygpt.errors import SubjectError
 
 JOBS = 2
 
@@ -30,8 +31,28 @@ def iter_checks(subject: Any, rules: str | Iterable[str] = "*") -> Iterator[Boun
         SubjectError: There is no such subject, or no such rule.
     """
     judged = named_subject(subject) if isinstance(subject, str) else as_subject(subject)
+    check_declines(judged)
     for check, mode in select([rules] if isinstance(rules, str) else rules):
         yield BoundCheck(check, mode, judged)
+
+
+def check_declines(subject: Subject) -> None:
+    """Raise unless everything that a subject declines exists, and has a reason.
+
+    Raises:
+        SubjectError: Naming what it declines.
+    """
+    known = {name for entry in all_checks() for run in entry.ids() for name in (entry.rule, run.partition("[")[0], run)}
+    declined = subject.declines
+    if not isinstance(declined, Mapping):
+        raise SubjectError(
+            f"[subject] declines of {subject.name}: got {declined!r}, expected a dict of reasons by rule"
+        )
+    for name, reason in declined.items():
+        if name not in known:
+            raise SubjectError(f"[subject] declines of {subject.name}: got {name!r}, expected a rule or a check")
+        if not isinstance(reason, str) or not reason.strip():
+            raise SubjectError(f"[subject] reason to decline {name}: got {reason!r}, expected a text")
 
 
 def check_checkpoint(

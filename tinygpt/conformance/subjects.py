@@ -32,7 +32,8 @@ class Subject:
     Attributes:
         name: What reports call it.
         function: The wrapper itself.
-        shape: How it is applied: ``wrap(module, fn=None)`` returns a callable; ``wrap_fn(fn)`` returns a function, and
+        shape: How it is applied; told from the names of its parameters if not given.
+            ``wrap(module, fn=None)`` returns a callable; ``wrap_fn(fn)`` returns a function, and
             is given the parameters as its first argument; ``enable(model)`` is a context in which the model's blocks
             are checkpointed.
         declines: Rules or checks that it does not promise, each with the reason.
@@ -43,7 +44,7 @@ class Subject:
 
     name: str
     function: Callable[..., Any]
-    shape: str = "wrap"
+    shape: str = ""
     declines: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
     version: str = ""
@@ -53,6 +54,8 @@ class Subject:
         """Refuse what cannot be judged."""
         if not callable(self.function):
             raise SubjectError(f"[subject] {self.name}: got {type(self.function).__name__}, expected a callable")
+        if not self.shape:
+            object.__setattr__(self, "shape", _shape(self.function, self.name))
         if self.shape not in SHAPES:
             raise SubjectError(
                 f"[subject] shape of {self.name}: got {self.shape!r}, expected one of {', '.join(SHAPES)}"
@@ -81,8 +84,12 @@ class Subject:
         run = module if fn is None else fn
 
         def with_parameters(parameters: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            before = module.trainable_parameters()
             module.update(parameters)
-            return run(*args, **kwargs)
+            try:
+                return run(*args, **kwargs)
+            finally:  # or the wrapper would be blamed for what is left here
+                module.update(before)
 
         wrapped = self.function(with_parameters)
         return lambda *args, **kwargs: wrapped(module.trainable_parameters(), *args, **kwargs)
@@ -117,7 +124,7 @@ def mlx_lm(model: Any) -> Iterator[None]:
     yield
 
 
-PLAIN = Subject("plain", plain, address="tinygpt.conformance.subjects:plain")
+PLAIN = Subject("plain", plain, "wrap", address="tinygpt.conformance.subjects:plain")
 
 _TRANSFORMS = {"T5": "MLX: CustomTransforms cannot infer output shapes, on any release"}
 
@@ -186,6 +193,14 @@ def _address(judged: Any) -> str:
     return f"{module}:{name}" if found is judged and module != "__main__" else ""
 
 
+def told_shape(function: Callable[..., Any]) -> str:
+    """Return the shape that the parameters of a wrapper tell; empty if they tell none."""
+    try:
+        return _shape(function, "")
+    except SubjectError:
+        return ""
+
+
 def _shape(function: Callable[..., Any], name: str) -> str:
     """Tell the shape of a wrapper from the names of its first parameters."""
     try:
@@ -218,6 +233,9 @@ def _load(address: str) -> Any:
         ) from None
     except AttributeError:
         raise SubjectError(f"[subject] {address}: got no {attribute!r} in {module}, expected a wrapper") from None
+    except (Exception, SystemExit) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SubjectError(f"[subject] {address}: got {said} while importing {module}, expected none") from error
     return found
 
 

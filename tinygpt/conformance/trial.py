@@ -4,11 +4,13 @@ Plain and wrapped are run in the same way from the same seed. A control that fai
 the subject: the rule is not applicable then, with MLX's own words.
 """
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -78,10 +80,8 @@ class Trial:
         expected = control(case, self.compiled)
         with self.guarded(f"case '{case}'"):
             got = observe(case, self.subject, compiled=self.compiled)
-        for part in parts:
-            self._raise_for(
-                case, NAMES[part], self._differences(case, part, got[part], expected[part], tolerance=tolerance)
-            )
+        found = {NAMES[p]: self._differences(case, p, got[p], expected[p], tolerance=tolerance) for p in parts}
+        self._raise_for(case, {name: unlike for name, unlike in found.items() if unlike})
 
     def expect_same_results(self, case: Case) -> None:
         """Raise unless a case's function returns what it returns plain; nothing is differentiated around it."""
@@ -89,7 +89,8 @@ class Trial:
             expected = results(case, PLAIN, compiled=self.compiled)
         with self.guarded(f"case '{case}'"):
             got = results(case, self.subject, compiled=self.compiled)
-        self._raise_for(case, "results", differences(got, expected))
+        found = differences(got, expected)
+        self._raise_for(case, {"results": found} if found else {})
 
     @contextmanager
     def wrapping(self, model: nn.Module, place: str) -> Iterator[Wrap]:
@@ -106,12 +107,18 @@ class Trial:
             raise
         except Exception as error:
             said = " ".join(str(error).split())
-            raise ConformanceError(f"{place}: got {type(error).__name__}: {said}, expected no exception") from error
+            raise ConformanceError(
+                f"{place}: got {type(error).__name__}: {said}{where(error)}, expected no exception"
+            ) from error
 
-    def _raise_for(self, case: Case, what: str, found: list[Difference]) -> None:
-        if found:
-            shown = "; ".join(map(str, found[:SHOWN])) + ("; …" if len(found) > SHOWN else "")
-            raise ConformanceError(f"case '{case}': {what} unlike plain: {shown}")
+    def _raise_for(self, case: Case, found: dict[str, list[Difference]]) -> None:
+        """Raise with the leaves of the first part that is unlike plain, and the names of the others."""
+        if not found:
+            return
+        (what, unlike), *others = found.items()
+        shown = "; ".join(map(str, unlike[:SHOWN])) + ("; …" if len(unlike) > SHOWN else "")
+        also = f" (and so are {' and '.join(name for name, _ in others)})" if others else ""
+        raise ConformanceError(f"case '{case}': {what} unlike plain{also}: {shown}")
 
     def _differences(
         self, case: Case, part: str, got: Any, expected: Any, *, tolerance: Tolerance | None
@@ -125,6 +132,12 @@ class Trial:
         again = [observe(case, PLAIN, compiled=self.compiled)[part] for _ in range(PLAIN_RUNS)]
         loose = {difference.leaf for other in again for difference in differences(other, expected)}
         return differences(got, expected, loose=loose, tolerance=ATOMIC_ADDITIONS)
+
+
+def where(error: BaseException) -> str:
+    """Return the line of Python that an exception came from, as a part of a sentence."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 class Everything:

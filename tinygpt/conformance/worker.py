@@ -67,7 +67,8 @@ class Worker:
             return answer
         alone = self._ask(PLAIN, check_id)
         if "death" in alone:
-            return {"status": "not_applicable", "message": f"plain MLX dies here too: {alone['death']}"}
+            status = "inconclusive" if alone.get("late") else "not_applicable"
+            return {"status": status, "message": f"so it is with plain MLX: {alone['death']}"}
         return {"status": "fail", "message": f"{answer['death']}, expected a result or an exception"}
 
     def start(self) -> None:
@@ -119,7 +120,7 @@ class Worker:
             while b"\n" not in self._buffer:
                 if not selector.select(max(deadline - time.monotonic(), 0)):
                     self.stop()
-                    return {"death": f"no answer came in {timeout_s:.0f} s"}
+                    return {"death": f"no answer came in {timeout_s:g} s", "late": True}
                 part = os.read(process.stdout.fileno(), 65536)
                 if not part:
                     code = process.wait()
@@ -159,6 +160,7 @@ def serve() -> None:
     from tinygpt.conformance.rules import all_checks, select  # noqa: PLC0415
     from tinygpt.environment import describe  # noqa: PLC0415
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
