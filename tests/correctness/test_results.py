@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from tinygpt.conformance.results import EXIT_CONFORMS, EXIT_FAILS, EXIT_INCOMPLETE, Report, Result, load, save
+from tinygpt.conformance.rules import RULE_SET, all_checks
 from tinygpt.errors import ReportError
 from tinygpt.report.judgement import FORMATS
 
@@ -174,3 +176,26 @@ def test_a_terminal_page_fits_80_columns():
     long = dataclasses.replace(result(status="fail"), message="word " * 100)
 
     assert max(map(len, FORMATS["text"](report(long).as_dict()).splitlines())) <= 80
+
+
+STORED = sorted((Path(__file__).parents[2] / "results" / "conformance").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_a_stored_judgement_is_whole_and_of_these_rules(path):
+    """results/ holds judgements of every check as it is now, and ours conform."""
+    stored = load(path)
+
+    assert set(stored.expected) == {run for entry in all_checks() for run in entry.ids()}
+    assert stored.rule_set == RULE_SET
+    assert (stored.exit_code == 0) == (stored.subject["name"] == "tinygpt")
+
+
+def test_judgements_are_stored_of_several_releases_and_backends():
+    """The claims of the README have a report each."""
+    names = {path.stem for path in STORED}
+
+    assert {
+        f"cpu-{release}-tinygpt" for release in ("0.26.5", "0.29.2", "0.30.6", "0.31.2", "0.32.0", "0.32.4")
+    } <= names
+    assert {"cuda-0.32.4-tinygpt", "cpu-0.32.4-mlx.nn", "cpu-0.32.4-plain"} <= names

@@ -26,6 +26,7 @@ SEED_RATIOS = {
     "behemoth 3x1024": 0.67,
     "behemoth 4x1024": 0.64,
 }
+LEVELS = ("required", "optional")
 WRAPPERS = ("tinygpt", "mlx.nn", "seed-recipe")
 
 Record = dict[str, Any]
@@ -112,7 +113,22 @@ def wrapper_table(records: Sequence[Record]) -> list[str]:
     return lines
 
 
-TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
+def verdicts_table(reports: Sequence[Record]) -> list[str]:
+    """Return the counts of each level of every judgement, as Markdown."""
+    lines = ["| subject | MLX | backend | required | optional | exit code |", "|---" * 6 + "|"]
+    for report in sorted(reports, key=lambda r: (r["subject"]["name"] != "tinygpt", r["environment"]["backend"])):
+        environment, footer = report["environment"], report["footer"]
+        counts = [
+            ", ".join(f"{n} {s.replace('_', ' ')}" for s, n in footer["counts"][level].items()) for level in LEVELS
+        ]
+        cells = [report["subject"]["name"], environment["packages"]["mlx"], environment["backend"], *counts]
+        lines.append(f"| {' | '.join(cells)} | {footer['exit_code']} |")
+    return lines
+
+
+# A pattern that matches several files gives the table a list of their contents.
+TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
+    "conformance": ("conformance/*.json", verdicts_table),
     "h200-rows": ("h200-rows.json", lambda content: rows_table(content["records"], clip_norm=1.0)),
     "h200-rows-unclipped": ("h200-rows.json", lambda content: rows_table(content["records"], clip_norm=0.0)),
     "h200-memory": ("h200-memory.json", lambda content: memory_table(content["rows"])),
@@ -135,7 +151,8 @@ def rendered(page: str, results: Path) -> str:
 
     def table(match: re.Match[str]) -> str:
         file, render = TABLES[match["name"]]
-        lines = render(json.loads((results / file).read_text()))
+        contents = [json.loads(path.read_text()) for path in sorted(results.glob(file))]
+        lines = render(contents if "*" in file else contents[0])
         return "\n".join([match["start"], "", *lines, "", "<!-- end -->"])
 
     return re.sub(r"(?P<start><!-- table: (?P<name>[\w-]+) -->).*?<!-- end -->", table, page, flags=re.DOTALL)
