@@ -17,7 +17,8 @@ PLACES = (0, 4, 2, 8, 7, 8, 5, 1, 2, 5, 2, 9, 8, 3, 3, 6, 3)
 
 
 def move_to_place(trial: int) -> None:
-    """Dispatch as many operations as it takes to begin the trial of that number at its place."""
+    """Dispatch as many operations as it takes to begin the trial of that number at its place; places come round again."""
     if trial:
-        for _ in range((PLACES[trial] - PLACES[trial - 1]) % GROUP):
+        here, before = (PLACES[number % len(PLACES)] for number in (trial, trial - 1))
+        for _ in range((here - before) % GROUP):
             mx.eval(-mx.array(1.0))
