@@ -17,7 +17,7 @@ PLACES = (0, 4, 2, 8, 7, 8, 5, 1, 2, 5, 2, 9, 8, 3, 3, 6, 3)
 
 
 def move_to_place(trial: int) -> None:
-    """Dispatch as many operations as it takes to begin the trial of that number at its place; places come round again."""
+    """Dispatch what it takes to begin the trial of that number at its place; places come round again."""
     if trial:
         here, before = (PLACES[number % len(PLACES)] for number in (trial, trial - 1))
         for _ in range((here - before) % GROUP):
