@@ -62,7 +62,7 @@ class Matrix:
     def as_text(self) -> str:
         """Return what a terminal shows."""
         runs = Counter(status for row in self.statuses.values() for status in row.values())
-        right = len(self.statuses) - len(self.killed)
+        right = len(controls())
         alive = [name for name, by in self.killed.items() if not by]
         tally = ", ".join(f"{count} {status}" for status, count in sorted(runs.items()))
         lines = [*self.broken, ""] if self.broken else []
@@ -112,7 +112,11 @@ def self_test(
     return Matrix(
         environment=environment,
         statuses={name: {check: result.status for check, result in row.items()} for name, row in by_subject.items()},
-        killed={f.name: [c for c, r in by_subject[f.name].items() if r.status == "fail"] for f in planted},
+        killed={
+            fault.name: [run for run, result in row.items() if result.status == "fail"]
+            for fault in planted
+            if any(map(fault.must_fail, row := by_subject[fault.name]))
+        },
         broken=[*broken, *_unclean(right, by_subject)],
         unprovable=unprovable,
     )
