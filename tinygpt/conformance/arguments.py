@@ -114,7 +114,7 @@ def integers(trial: Trial) -> None:
     trial.expect_equal(TOKENS, "values", "gradients")
 
 
-@check(modes=EAGER, isolated=True)
+@check(modes=EAGER)
 def no_array(trial: Trial) -> None:
     """A3 (required): A function that returns no array gives an error or its result, and the interpreter lives.
 
@@ -135,7 +135,7 @@ def no_array(trial: Trial) -> None:
         raise ConformanceError(f"a function that returns None: got {got!r}, expected None or an error")
 
 
-@check(modes=EAGER, isolated=True)
+@check(modes=EAGER)
 def changed_recompute(trial: Trial) -> None:
     """A4 (required): A recomputation with other shapes, dtypes or number of results is an error that says which.
 

@@ -66,7 +66,6 @@ class Check:
         source: Where the promise comes from.
         faults: The planted faults that it must catch.
         modes: In which it runs: ``eager``, ``compiled``.
-        isolated: Whether a wrong wrapper can take the interpreter down with it.
         run: The function: returns what it measured, if anything, or raises.
     """
 
@@ -78,7 +77,6 @@ class Check:
     source: str
     faults: tuple[str, ...]
     modes: tuple[str, ...]
-    isolated: bool
     run: CheckFunction
 
     def ids(self) -> list[str]:
@@ -91,11 +89,11 @@ def check_id(check: Check, mode: str) -> str:
     return f"{check.rule}.{check.name}[{mode}]"
 
 
-def check(*, modes: tuple[str, ...] = BOTH, isolated: bool = False) -> Callable[[CheckFunction], CheckFunction]:
+def check(*, modes: tuple[str, ...] = BOTH) -> Callable[[CheckFunction], CheckFunction]:
     """Make a function a check; its docstring is its rule."""
 
     def register(function: CheckFunction) -> CheckFunction:
-        _CHECKS.append(_parsed(function, modes, isolated))
+        _CHECKS.append(_parsed(function, modes))
         return function
 
     return register
@@ -140,7 +138,7 @@ _CHECKS: list[Check] = []
 _HEAD = re.compile(r"(?P<rule>[A-Z]\d+) \((?P<level>required|optional)\): (?P<statement>.+)", re.DOTALL)
 
 
-def _parsed(function: CheckFunction, modes: tuple[str, ...], isolated: bool) -> Check:
+def _parsed(function: CheckFunction, modes: tuple[str, ...]) -> Check:
     paragraphs = [" ".join(p.split()) for p in (inspect.getdoc(function) or "").split("\n\n")]
     head = _HEAD.fullmatch(paragraphs[0])
     sections = dict(part.split(": ", 1) for part in paragraphs[1:] if part.startswith(("Source: ", "Fault: ")))
@@ -157,6 +155,5 @@ def _parsed(function: CheckFunction, modes: tuple[str, ...], isolated: bool) -> 
         source=sections["Source"],
         faults=tuple(re.findall(r"``(\w+)``", sections["Fault"])),
         modes=modes,
-        isolated=isolated,
         run=function,
     )

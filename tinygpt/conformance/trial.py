@@ -28,8 +28,9 @@ STEPS = 2
 SHOWN = 3
 PLAIN_RUNS = 16
 
+# What MLX raises where it cannot do something.
+MLX_ERRORS = (RuntimeError, ValueError)
 # What a check raises itself passes through; everything else that is raised is the subject's.
-MLX_ERRORS = (RuntimeError, ValueError)  # what MLX raises where it cannot do something
 VERDICTS = (ConformanceError, NotApplicableError, InconclusiveError, MeasureError)
 
 

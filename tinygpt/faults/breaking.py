@@ -25,6 +25,11 @@ def run_of(module: nn.Module, fn: Run | None) -> Run:
     return module if fn is None else fn
 
 
+def partly_frozen(module: nn.Module) -> bool:
+    """Return whether some of a module's parameters are not trained."""
+    return len(leaves(module.trainable_parameters())) < len(leaves(module.parameters()))
+
+
 def on_arrays(tree: Any, change: Change) -> Any:
     """Return a tree with every floating-point array changed, whatever else is in it."""
 

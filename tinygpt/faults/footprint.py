@@ -7,9 +7,8 @@ import mlx.nn as nn
 
 from tinygpt.checkpointing import checkpoint
 from tinygpt.checkpointing.wrappers import seed_recipe
-from tinygpt.faults.breaking import Run, keeping, run_of
+from tinygpt.faults.breaking import Run, keeping, partly_frozen, run_of
 from tinygpt.faults.fault import fault
-from tinygpt.leaves import leaves
 
 _calls = itertools.count()
 
@@ -61,5 +60,4 @@ def several_results_not_recomputed(module: nn.Module, fn: Run | None = None) -> 
 @fault("M8.frozen_base", words="of at most")
 def partly_frozen_blocks_skipped(module: nn.Module, fn: Run | None = None) -> Run:
     """A block with frozen parameters is not wrapped."""
-    trained, all_of_them = (len(leaves(p)) for p in (module.trainable_parameters(), module.parameters()))
-    return checkpoint(module, fn) if trained == all_of_them else run_of(module, fn)
+    return run_of(module, fn) if partly_frozen(module) else checkpoint(module, fn)

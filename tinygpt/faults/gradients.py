@@ -17,6 +17,7 @@ from tinygpt.faults.breaking import (
     gate,
     holding,
     on_arrays,
+    partly_frozen,
     run_of,
 )
 from tinygpt.faults.fault import fault
@@ -102,8 +103,8 @@ def frozen_parameters_thawed(module: nn.Module, fn: Run | None = None) -> Run:
 @fault("G3.frozen_parameters", words="all zeros")
 def partly_frozen_block_untrained(module: nn.Module, fn: Run | None = None) -> Run:
     """Where some parameters are frozen, the others have no gradient either."""
-    trained, all_of_them = (len(leaves(p)) for p in (module.trainable_parameters(), module.parameters()))
-    return changing_gradients(module, fn, lambda _, g: mx.zeros_like(g) if trained < all_of_them else g)
+    frozen = partly_frozen(module)
+    return changing_gradients(module, fn, lambda _, g: mx.zeros_like(g) if frozen else g)
 
 
 @fault("G4.frozen_block", words="all zeros")

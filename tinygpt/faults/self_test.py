@@ -13,12 +13,10 @@ from typing import Any
 from tinygpt.conformance.bound import BoundCheck
 from tinygpt.conformance.results import Result
 from tinygpt.conformance.rules import RULE_SET, select
-from tinygpt.conformance.runner import judge_all
+from tinygpt.conformance.runner import JOBS, judge_all
 from tinygpt.conformance.subjects import Subject
 from tinygpt.faults.controls import controls
 from tinygpt.faults.fault import Fault, all_faults
-
-JOBS = 2
 
 # What may be said of a wrapper that is right.
 CLEAN = ("pass", "not_applicable")
