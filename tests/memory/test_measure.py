@@ -41,6 +41,19 @@ def test_peak_is_above_what_was_there_before():
     assert SIZE_BYTES <= reading.left_bytes < 2 * SIZE_BYTES
 
 
+def test_foreign_arrays_are_not_in_the_base():
+    """What somebody else holds changes neither base nor peak."""
+    settle()
+    alone = measure(work(2), schedule="at once", foreign_bytes=counters().active_bytes)
+    held = array()
+    mx.eval(held)
+
+    beside = measure(work(2), schedule="at once", foreign_bytes=counters().active_bytes)
+
+    assert (beside.base_bytes, beside.peak_bytes) == (alone.base_bytes, alone.peak_bytes)
+    assert beside.base_bytes == 0
+
+
 def test_more_work_has_a_higher_peak():
     """Each array more is one more in the peak."""
     peaks = [measure(work(count), schedule="at once").peak_bytes for count in (2, 3, 4)]

@@ -41,7 +41,7 @@ class Reading:
 
     Attributes:
         schedule: How the work is evaluated; a peak means nothing without it.
-        base_bytes: Active before the work: what was there anyway.
+        base_bytes: Active before the work: what it stands on, such as weights and moments.
         trials_bytes: The peak above the base, one for each trial.
         left_bytes: Active after the work above the base, while its result was still held.
         exact: Whether evaluation waited for queued work.
@@ -94,6 +94,7 @@ def measure(
     trials: int = 3,
     exact: bool = True,
     before: Callable[[int], object] | None = None,
+    foreign_bytes: int = 0,
 ) -> Reading:
     """Run ``work`` several times and read the peak of each.
 
@@ -103,6 +104,8 @@ def measure(
         trials: How often to run it; the first run also compiles.
         exact: Whether to make evaluation wait for queued work.
         before: Called with the number of each trial, from 0, before it; see ``tinygpt.memory.dispatch``.
+        foreign_bytes: What somebody else in this process holds, and what the base is not to count: active
+            before anything that the work stands on was made.
 
     Returns:
         All readings. The peak is above what was active before.
@@ -129,7 +132,7 @@ def measure(
         peaks.append(max(after.peak_bytes - base, 0))  # the counter stays at 0 while nothing is allocated
         left = after.active_bytes - base
         del result
-    return Reading(schedule, base, tuple(peaks), left, exact)
+    return Reading(schedule, base - foreign_bytes, tuple(peaks), left, exact)
 
 
 def _run(work: Callable[[], Any], exact: bool) -> Any:

@@ -13,7 +13,7 @@ from tinygpt.config import GPTConfig
 from tinygpt.conformance.compare import Difference, differences
 from tinygpt.conformance.tolerances import ATOMIC_ADDITIONS
 from tinygpt.environment import backend
-from tinygpt.memory.measure import Reading, measure
+from tinygpt.memory.measure import Reading, counters, measure, settle
 from tinygpt.model import GPT
 from tinygpt.savings.plan import Plan
 from tinygpt.train import TrainStep
@@ -60,6 +60,8 @@ def read_row(plan: Plan, *, compiled: bool) -> tuple[Pair, ...]:
 @cache
 def _read_pair(config: GPTConfig, batch: int, context: int, *, whole: bool, compiled: bool) -> Pair:
     """Compare the gradients of a model and measure its peaks."""
+    settle()
+    foreign = counters().active_bytes
     mx.random.seed(0)
     model = GPT(config)
     optimizer = optim.AdamW(1e-4, bias_correction=True)
@@ -80,8 +82,8 @@ def _read_pair(config: GPTConfig, batch: int, context: int, *, whole: bool, comp
         del control
     if whole:
         del expected, got
-        first = _read(lambda: plain(tokens), TRIALS)
-        second = _read(lambda: checkpointed(tokens), TRIALS)
+        first = _read(lambda: plain(tokens), TRIALS, foreign)
+        second = _read(lambda: checkpointed(tokens), TRIALS, foreign)
     return Pair(config.n_layer, tuple(found), first, second)
 
 
@@ -91,6 +93,12 @@ def _read_gradients(step: TrainStep, tokens: mx.array) -> tuple[Reading, Any]:
     return reading, trees[0]
 
 
-def _read(work: Callable[[], Any], trials: int) -> Reading:
+def _read(work: Callable[[], Any], trials: int, foreign_bytes: int = 0) -> Reading:
     # On a GPU what is in flight belongs to the peak, and waiting after every operation would hide it.
-    return measure(work, schedule="gradients whole, then clipped update", trials=trials, exact=backend() == "cpu")
+    return measure(
+        work,
+        schedule="gradients whole, then clipped update",
+        trials=trials,
+        exact=backend() == "cpu",
+        foreign_bytes=foreign_bytes,
+    )
