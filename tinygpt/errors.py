@@ -60,5 +60,9 @@ class TrainingError(TinyGPTError, RuntimeError):
     """Training cannot go on: the loss is not a number, or a weight changed its dtype."""
 
 
+class ReferenceModelError(TinyGPTError, RuntimeError):
+    """The reference in PyTorch cannot compute what it was asked for; Python's own ``ReferenceError`` is another thing."""
+
+
 class CompilerMissingError(TinyGPTError, RuntimeError):
     """MLX cannot compile on this machine, because its CPU backend needs a C++ compiler at run time."""

@@ -45,12 +45,30 @@ def test_train_tells_steps_and_memory(tmp_path):
     *records, summary = steps(tmp_path / "log")
     lines = done.stdout.splitlines()
     mib = {name: f"{summary[f'{name}_bytes'] / 2**20:,.1f} MiB" for name in ("peak", "active", "cache")}
-    assert [set(record) for record in records] == [{"step", "loss", "tokens_per_s"}] * 3
+    assert [set(record) for record in records] == [{"step", "loss", "tokens_per_s", "auxiliary"}] * 3
+    assert all(record["auxiliary"] == {} for record in records)
     assert [line.split()[1] for line in lines[:-1]] == ["1/3", "2/3", "3/3"]
     assert lines[-1] == "memory: peak {peak}, active {active}, cache {cache} (training only)".format(**mib)
     assert summary["summary"] is True
     assert summary["peak_bytes"] >= summary["active_bytes"] >= 3 * 4 * summary["parameters"]
     assert (summary["config"]["batch"], summary["config"]["policy"]) == (2, "none")
+
+
+def test_train_logs_auxiliary_losses_the_same_with_and_without_checkpointing(tmp_path):
+    """Experts and mixture of depths: each auxiliary loss is shown, stored, and equal to the bit under checkpointing."""
+    chosen = ("--n-expert", "4", "--top-k", "2", "--mod-capacity", "0.5", "--yoco", "--attention", "differential")
+    plain, checkpointed = tmp_path / "plain.json", tmp_path / "checkpointed.json"
+
+    done = tinygpt("train", *SMALL, *chosen, "--json", plain)
+    tinygpt("train", *SMALL, *chosen, "--json", checkpointed, "--grad-checkpoint")
+
+    *records, summary = steps(plain)
+    assert [record["auxiliary"] for record in steps(checkpointed)] == [record["auxiliary"] for record in steps(plain)]
+    assert [set(record["auxiliary"]) for record in records] == [{"balance", "router_z", "capacity"}] * 3
+    assert summary["config"]["model"]["n_expert"] == 4
+    assert done.stdout.startswith(
+        f"step 1/3  loss {records[0]['loss']:.4f}  balance {records[0]['auxiliary']['balance']:.4f}  router_z "
+    )
 
 
 def test_train_shows_a_bar_on_a_terminal():
@@ -103,6 +121,14 @@ BAD = {
     "a word for a number": (
         ["--steps", "many"],
         "[tinygpt train] argument --steps: invalid int value: 'many'; see tinygpt train --help",
+    ),
+    "a choice that means nothing": (
+        ["--top-k", "2"],
+        "[GPTConfig] top_k: got 2, expected at most n_expert = 1",
+    ),
+    "an unknown kind": (
+        ["--attention", "linear"],
+        "[GPTConfig] attention: got 'linear', expected one of softmax, differential",
     ),
     "unknown option": (["--fast"], "[tinygpt] unrecognized arguments: --fast; see tinygpt --help"),
 }

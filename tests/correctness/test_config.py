@@ -21,6 +21,40 @@ BAD = [
     ({"n_head": 3}, "[GPTConfig] n_head: got 3, expected a divisor of n_embd = 8"),
     ({"dropout": 1.0}, "[GPTConfig] dropout: got 1.0, expected a number in [0, 1)"),
     ({"dropout": float("nan")}, "[GPTConfig] dropout: got nan, expected a number in [0, 1)"),
+    ({"norm": "batch"}, "[GPTConfig] norm: got 'batch', expected one of layer, rms"),
+    ({"attention": None}, "[GPTConfig] attention: got None, expected one of softmax, differential"),
+    ({"n_head": 4, "n_kv_head": 3}, "[GPTConfig] n_kv_head: got 3, expected a divisor of n_head = 4"),
+    (
+        {"n_head": 8, "attention": "differential"},
+        "[GPTConfig] attention: got 'differential' with heads of width 1, expected an even width",
+    ),
+    (
+        {"n_head": 8, "position": "rotary"},
+        "[GPTConfig] position: got 'rotary' with rotated vectors of width 1, expected an even width",
+    ),
+    ({"window": 0}, "[GPTConfig] window: got 0, expected a positive integer"),
+    ({"top_k": 2}, "[GPTConfig] top_k: got 2, expected at most n_expert = 1"),
+    (
+        {"expert_products": "gather"},
+        "[GPTConfig] expert_products: got 'gather' with n_expert = 1, "
+        "expected it left alone, since nothing would follow it",
+    ),
+    (
+        {"capacity_weight": 0.1},
+        "[GPTConfig] capacity_weight: got 0.1 without mod_capacity, "
+        "expected it left alone, since nothing would follow it",
+    ),
+    ({"balance_weight": -0.1}, "[GPTConfig] balance_weight: got -0.1, expected a number of at least 0"),
+    ({"mod_capacity": 0}, "[GPTConfig] mod_capacity: got 0, expected a number in (0, 1]"),
+    (
+        {"n_layer": 1, "mod_capacity": 0.5},
+        "[GPTConfig] mod_capacity: got 0.5 with n_layer = 1, expected at least 2 blocks, of which one routes",
+    ),
+    ({"yoco": 1}, "[GPTConfig] yoco: got 1, expected True or False"),
+    (
+        {"n_layer": 1, "yoco": True},
+        "[GPTConfig] yoco: got True with n_layer = 1, expected at least 2 blocks, half of them to fill the cache",
+    ),
 ]
 
 

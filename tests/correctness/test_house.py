@@ -13,11 +13,11 @@ ROOT = Path(tinygpt.__file__).parent
 FLOORS = [
     ["errors", "leaves", "units", "report"],
     ["config"],
-    ["presets", "environment"],
+    ["presets", "variants", "environment"],
     ["model"],
     ["checkpointing", "memory"],
-    ["conformance", "train"],
-    ["faults", "savings"],
+    ["conformance", "train", "reference"],
+    ["faults", "savings", "equality"],
     ["cli", "pytest_plugin"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -22,7 +22,10 @@ def test_model_maps_tokens_to_logits():
     """Tokens (B, T) become logits (B, T, V)."""
     model, tokens = model_and_tokens()
 
-    assert model(tokens).shape == (3, 6, 11)
+    logits, losses = model(tokens)
+
+    assert logits.shape == (3, 6, 11)
+    assert losses == {}
 
 
 def test_model_is_causal():
@@ -30,7 +33,7 @@ def test_model_is_causal():
     model, tokens = model_and_tokens()
     changed = mx.concatenate([tokens[:, :4], (tokens[:, 4:] + 1) % 11], axis=1)
 
-    before, after = model(tokens), model(changed)
+    (before, _), (after, _) = model(tokens), model(changed)
 
     assert mx.array_equal(before[:, :4], after[:, :4]).item()
     assert not mx.array_equal(before[:, 4:], after[:, 4:]).item()
@@ -40,13 +43,14 @@ def test_output_layer_is_the_token_embedding():
     """There is no other matrix of (V, D): changing the embedding's last row changes the last logit."""
     model, tokens = model_and_tokens()
     names = [name for name, weight in tree_flatten(model.parameters()) if weight.shape == (11, 8)]
-    before = model(tokens % 10)
+    before, _ = model(tokens % 10)
 
     weight = model.token_embedding.weight
     model.token_embedding.weight = mx.concatenate([weight[:10], weight[10:] + 1])
 
     assert names == ["token_embedding.weight"]
-    assert not mx.array_equal(model(tokens % 10)[..., 10], before[..., 10]).item()
+    after, _ = model(tokens % 10)
+    assert not mx.array_equal(after[..., 10], before[..., 10]).item()
 
 
 def test_attention_is_softmax_of_scaled_products():
@@ -61,14 +65,16 @@ def test_attention_is_softmax_of_scaled_products():
         return values @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
     values = np.array(x, np.float64)
-    query, key, value = (project(name, values).reshape(2, 5, 2, 4).swapaxes(1, 2) for name in ("query", "key", "value"))
+    names = ("query", "key_value.key", "key_value.value")
+    query, key, value = (project(name, values).reshape(2, 5, 2, 4).swapaxes(1, 2) for name in names)
     scores = query @ key.swapaxes(-1, -2) / math.sqrt(4)
     scores[..., np.triu_indices(5, 1)[0], np.triu_indices(5, 1)[1]] = -np.inf
     shares = np.exp(scores - scores.max(-1, keepdims=True))
     shares /= shares.sum(-1, keepdims=True)
     expected = project("output", (shares @ value).swapaxes(1, 2).reshape(2, 5, 8))
 
-    assert np.abs(np.array(attention(x)) - expected).max() <= 1e-5 * np.abs(expected).max()
+    got = np.array(attention(x, mx.arange(5)[None]))
+    assert np.abs(got - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_weights_start_as_in_gpt2():
@@ -89,9 +95,9 @@ def test_dropout_acts_in_training_only():
         GPTConfig(n_layer=1, n_head=2, n_embd=8, n_mlp=16, context=6, vocab_size=11, dropout=0.5)
     )
 
-    training = [model(tokens) for _ in range(2)]
+    training = [model(tokens)[0] for _ in range(2)]
     model.eval()
-    evaluation = [model(tokens) for _ in range(2)]
+    evaluation = [model(tokens)[0] for _ in range(2)]
 
     assert not mx.array_equal(*training).item()
     assert mx.array_equal(*evaluation).item()
@@ -113,7 +119,7 @@ def test_blocks_can_be_run_by_something_else():
     def run(index):
         return lambda x: calls.append(index) or model.blocks[index](x)
 
-    logits = model(tokens, [run(0), run(1)])
+    logits, _ = model(tokens, [run(0), run(1)])
 
     assert calls == [0, 1]
-    assert mx.array_equal(logits, model(tokens)).item()
+    assert mx.array_equal(logits, model(tokens)[0]).item()

@@ -61,7 +61,7 @@ def test_step_is_what_mlx_documents():
     expected = []
     for number in range(3):
         tokens = batch(number)
-        loss, gradients = nn.value_and_grad(usual, lambda t: next_token_loss(usual(t[:, :-1]), t[:, 1:]))(tokens)
+        loss, gradients = nn.value_and_grad(usual, lambda t: next_token_loss(usual(t[:, :-1])[0], t[:, 1:]))(tokens)
         gradients, _ = optim.clip_grad_norm(gradients, 0.1)
         optimizer.update(usual, gradients)
         mx.eval(usual.state, optimizer.state)
@@ -105,10 +105,10 @@ def test_exception_in_the_model_leaves_its_weights(compiled):
 
     def failing_once(block):
         def run(x):
-            y = block(x)
+            result = block(x)
             if failures:
                 raise failures.pop()
-            return y
+            return result
 
         return run
 

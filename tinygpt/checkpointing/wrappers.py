@@ -11,6 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_unflatten
 
+from tinygpt.checkpointing.trees import Structure
 from tinygpt.checkpointing.wrap import checkpoint
 from tinygpt.errors import ConfigError
 from tinygpt.leaves import leaves
@@ -27,25 +28,30 @@ def mlx_core(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callabl
 def seed_recipe(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Wrap as the seed document does: a custom function whose backward runs the same forward again.
 
-    Nothing keeps the two apart. For arrays as positional arguments and one array as the result.
+    Nothing keeps the two apart. For arrays as positional arguments, and any tree of arrays as the result.
     """
     run = _with_parameters(module, fn)
 
-    def wrapped(*args: mx.array) -> mx.array:
+    def wrapped(*args: mx.array) -> Any:
         parameters = leaves(module.trainable_parameters())
 
-        def forward(*inputs: mx.array) -> mx.array:
+        results: list[Structure] = []
+
+        def forward(*inputs: mx.array) -> list[mx.array]:
             tree = tree_unflatten(list(zip(parameters, inputs[len(args) :], strict=True)))
-            result: mx.array = run(tree, *inputs[: len(args)])
-            return result
+            result = Structure(run(tree, *inputs[: len(args)]))
+            results[:] = results or [result]
+            arrays, result.arrays = result.arrays, []  # or they would be kept
+            return arrays
 
         function = mx.custom_function(forward)
 
         @function.vjp
-        def backward(primals: list[mx.array], cotangent: mx.array, _: mx.array) -> list[mx.array]:
-            return mx.vjp(forward, list(primals), [cotangent])[1]
+        def backward(primals: list[mx.array], cotangents: list[mx.array], _: list[mx.array]) -> list[mx.array]:
+            return mx.vjp(forward, list(primals), list(cotangents))[1]
 
-        return cast("mx.array", function(*args, *parameters.values()))
+        arrays = cast("list[mx.array]", function(*args, *parameters.values()))
+        return results[0].fill(arrays)
 
     return wrapped
 

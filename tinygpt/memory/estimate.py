@@ -33,7 +33,7 @@ def activation_bytes(config: GPTConfig, *, batch: int, context: int, itemsize: i
 
 def block_parameter_bytes(config: GPTConfig, *, itemsize: int = FLOAT32_BYTES) -> int:
     """Return the size of one block's parameters, which is that of their gradients too."""
-    return itemsize * config.block_parameters
+    return itemsize * config.block_parameters()
 
 
 def forward_flops(config: GPTConfig, *, batch: int, context: int) -> int:

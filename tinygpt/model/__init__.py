@@ -2,7 +2,7 @@
 
 from tinygpt.model.attention import Attention
 from tinygpt.model.block import Block
-from tinygpt.model.feed_forward import FeedForward
-from tinygpt.model.gpt import GPT, next_token_loss
+from tinygpt.model.feed_forward import FeedForward, Losses
+from tinygpt.model.gpt import GPT, next_token_loss, training_loss
 
-__all__ = ["GPT", "Attention", "Block", "FeedForward", "next_token_loss"]
+__all__ = ["GPT", "Attention", "Block", "FeedForward", "Losses", "next_token_loss", "training_loss"]

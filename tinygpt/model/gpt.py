@@ -1,7 +1,7 @@
-"""A decoder-only transformer on bytes: learned positions, pre-norm blocks, tied embeddings.
+"""A decoder-only transformer on bytes: pre-norm blocks, tied embeddings, and what the configuration chooses.
 
-Radford et al. 2019 (GPT-2); sizes in ``tinygpt.presets``. Weights start as in GPT-2: normal with deviation
-0.02, that of the layers that write into the stream divided by sqrt(2 n_layer), biases zero.
+Radford et al. 2019 (GPT-2); sizes in ``tinygpt.presets``. Weights start as in GPT-2: normal with deviation 0.02, that
+of the layers that write into the stream divided by sqrt(2 n_layer), biases zero.
 """
 
 import math
@@ -9,11 +9,21 @@ from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_map_with_path
 
 from tinygpt.config import GPTConfig
+from tinygpt.model.attention import Cache
 from tinygpt.model.block import Block
+from tinygpt.model.feed_forward import Losses
+from tinygpt.model.mod import MixtureOfDepths
+from tinygpt.model.norm import make_norm
+from tinygpt.model.yoco import SharedCache
 
 INITIAL_DEVIATION = 0.02
+LAMBDA_DEVIATION = 0.1  # Ye et al. 2024, section 3.2
+INTO_STREAM = ("output.weight", "narrow.weight")
+
+BlockFunction = Callable[..., tuple[mx.array, Losses]]
 
 
 class GPT(nn.Module):
@@ -22,40 +32,63 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         """Make the model with random weights from MLX's global random state."""
         super().__init__()
+        self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
-        self.position_embedding = nn.Embedding(config.context, config.n_embd)
+        if config.position == "learned":
+            self.position_embedding = nn.Embedding(config.context, config.n_embd)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = [Block(config) for _ in range(config.n_layer)]
-        self.norm = nn.LayerNorm(config.n_embd)
+        self.blocks = [
+            (MixtureOfDepths if index in config.depth_routed else Block)(config, index=index)
+            for index in range(config.n_layer)
+        ]
+        if config.yoco:
+            self.cache = SharedCache(config)
+        self.norm = make_norm(config)
         self._initialise()
 
-    def __call__(self, tokens: mx.array, blocks: Sequence[Callable[[mx.array], mx.array]] | None = None) -> mx.array:
-        """Return the logits of the token after each of the given ones.
+    def __call__(self, tokens: mx.array, blocks: Sequence[BlockFunction] | None = None) -> tuple[mx.array, Losses]:
+        """Return the logits of the token after each of the given ones, and the auxiliary losses.
 
         Args:
             tokens: Token ids, at most ``config.context`` in a sequence.
             blocks: What to run instead of the model's own blocks, for instance the same blocks under a wrapper.
 
+        Returns:
+            Logits, and each auxiliary loss by name, summed over the blocks; a dense model has none.
+
         Shape:
             (B, T) integers to (B, T, V).
         """
-        positions = mx.arange(tokens.shape[1])
-        x = self.dropout(self.token_embedding(tokens) + self.position_embedding(positions))  # (B, T, D)
-        for block in self.blocks if blocks is None else blocks:
-            x = block(x)
+        x = self.token_embedding(tokens)
+        if self.config.position == "learned":
+            x = x + self.position_embedding(mx.arange(tokens.shape[1]))
+        x = self.dropout(x)  # (B, T, D)
+        cache: Cache = ()
+        losses: Losses = {}
+        for index, block in enumerate(self.blocks if blocks is None else blocks):
+            if index in self.config.cross_blocks and not cache:
+                cache = self.cache(x)
+            x, added = block(x, *cache)
+            losses |= {name: losses[name] + loss if name in losses else loss for name, loss in added.items()}
         logits: mx.array = self.token_embedding.as_linear(self.norm(x))
-        return logits
+        return logits, losses
 
     def _initialise(self) -> None:
-        """Draw all weights, in the order of the layers."""
+        """Draw all weights, in the order in which they were made; norms start at 1."""
         into_stream = INITIAL_DEVIATION / math.sqrt(2 * len(self.blocks))
-        for embedding in (self.token_embedding, self.position_embedding):
-            embedding.weight = mx.random.normal(embedding.weight.shape, scale=INITIAL_DEVIATION)
-        for block in self.blocks:
-            for layer in (block.attention.query, block.attention.key, block.attention.value, block.feed_forward.widen):
-                _draw(layer, INITIAL_DEVIATION)
-            for layer in (block.attention.output, block.feed_forward.narrow):
-                _draw(layer, into_stream)
+
+        def drawn(name: str, weight: mx.array) -> mx.array:
+            if name.endswith("bias"):
+                return mx.zeros_like(weight)
+            if "lambda" in name:
+                return mx.random.normal(weight.shape, scale=LAMBDA_DEVIATION)
+            if weight.ndim == 1:
+                return weight
+            return mx.random.normal(
+                weight.shape, scale=into_stream if name.endswith(INTO_STREAM) else INITIAL_DEVIATION
+            )
+
+        self.update(tree_map_with_path(drawn, self.parameters()))
 
 
 def next_token_loss(logits: mx.array, targets: mx.array) -> mx.array:
@@ -67,6 +100,8 @@ def next_token_loss(logits: mx.array, targets: mx.array) -> mx.array:
     return nn.losses.cross_entropy(logits.astype(mx.float32), targets, reduction="mean")
 
 
-def _draw(layer: nn.Linear, deviation: float) -> None:
-    layer.weight = mx.random.normal(layer.weight.shape, scale=deviation)
-    layer.bias = mx.zeros_like(layer.bias)
+def training_loss(config: GPTConfig, loss: mx.array, losses: Losses) -> mx.array:
+    """Return what training minimises: the loss of the text, and every auxiliary loss times its weight."""
+    for name, auxiliary in losses.items():
+        loss = loss + getattr(config, f"{name}_weight") * auxiliary
+    return loss

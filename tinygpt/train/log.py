@@ -41,10 +41,9 @@ class StepLog:
     def show(self, report: StepReport) -> None:
         """Show one step."""
         if self._bar.disable:
-            print(
-                f"step {report.step}/{self._steps}  loss {report.loss:.4f}  {report.tokens_per_s:,.0f} tokens/s",
-                flush=True,
-            )
+            losses = {"loss": report.loss, **report.auxiliary}
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in losses.items())
+            print(f"step {report.step}/{self._steps}  {shown}  {report.tokens_per_s:,.0f} tokens/s", flush=True)
         else:
             self._bar.update(self._task, completed=report.step, loss=report.loss, speed=report.tokens_per_s)
 

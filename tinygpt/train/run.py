@@ -44,6 +44,7 @@ def run(config: TrainConfig, json_path: Path | None = None) -> None:
                 "summary": True,
                 **dataclasses.asdict(memory),
                 "loss": report.loss,
+                "auxiliary": report.auxiliary,
                 "tokens_per_s": statistics.median(speeds),
                 "parameters": config.model.parameters,
                 "config": {**dataclasses.asdict(config), "corpus": str(config.corpus) if config.corpus else None},

@@ -8,7 +8,7 @@ above the floor of 4.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
@@ -18,7 +18,7 @@ from mlx.utils import tree_map
 from tinygpt.checkpointing import random_state
 from tinygpt.errors import TrainingError
 from tinygpt.leaves import leaves
-from tinygpt.model import GPT, next_token_loss
+from tinygpt.model import GPT, Losses, next_token_loss, training_loss
 
 Tree = dict[str, Any]
 
@@ -28,14 +28,16 @@ class Gradients:
     """The result of the first half of a step; the second half takes it apart.
 
     Attributes:
-        loss: Mean cross entropy of the batch, in nats.
+        loss: Mean cross entropy of the batch, in nats; the auxiliary losses are not in it.
         norm: Global norm of the gradients before clipping.
-        tree: Gradients by parameter, not clipped yet.
+        tree: Gradients of the training loss by parameter, not clipped yet.
+        auxiliary: Each auxiliary loss by name, summed over the blocks, before its weight.
     """
 
     loss: mx.array
     norm: mx.array
     tree: Tree
+    auxiliary: Losses = field(default_factory=dict)
 
 
 class TrainStep:
@@ -96,7 +98,7 @@ class TrainStep:
                 gradients = Gradients(*self._compute_gradients(given, tokens))
         finally:
             self._model.update(parameters)  # instead of the tracers that it was run with
-        mx.eval(gradients.loss, gradients.norm, gradients.tree)
+        mx.eval(gradients.loss, gradients.norm, gradients.tree, gradients.auxiliary)
         return gradients
 
     def update(self, gradients: Gradients) -> None:
@@ -110,9 +112,12 @@ class TrainStep:
         del tree, parameters, state  # now nobody else holds the old buffers, and the new state is written into them
         mx.eval(new_parameters, new_state)
 
-    def _loss(self, parameters: Tree, tokens: mx.array) -> mx.array:
+    def _loss(self, parameters: Tree, tokens: mx.array) -> tuple[mx.array, mx.array, Losses]:
+        """Return what is differentiated, and what is reported."""
         self._model.update(parameters)
-        return next_token_loss(self._model(tokens[:, :-1], self._blocks), tokens[:, 1:])
+        logits, auxiliary = self._model(tokens[:, :-1], self._blocks)
+        loss = next_token_loss(logits, tokens[:, 1:])
+        return training_loss(self._model.config, loss, auxiliary), loss, auxiliary
 
     def _updated(self, parameters: Tree, gradients: Tree, state: Tree, norm: mx.array) -> tuple[Tree, Tree]:
         """Return the parameters and the optimizer's state after the update."""
@@ -125,12 +130,12 @@ class TrainStep:
 
 
 def _gradients_and_norm(
-    value_and_grad: Callable[..., tuple[mx.array, Tree]],
-) -> Callable[[Tree, mx.array], tuple[mx.array, mx.array, Tree]]:
-    def compute(parameters: Tree, tokens: mx.array) -> tuple[mx.array, mx.array, Tree]:
-        loss, gradients = value_and_grad(parameters, tokens)
+    value_and_grad: Callable[..., tuple[tuple[mx.array, mx.array, Losses], Tree]],
+) -> Callable[[Tree, mx.array], tuple[mx.array, mx.array, Tree, Losses]]:
+    def compute(parameters: Tree, tokens: mx.array) -> tuple[mx.array, mx.array, Tree, Losses]:
+        (_, loss, auxiliary), gradients = value_and_grad(parameters, tokens)
         squares = [gradient.astype(mx.float32).square().sum() for gradient in leaves(gradients).values()]
-        return loss, mx.sqrt(sum(squares, start=mx.array(0.0))), gradients
+        return loss, mx.sqrt(sum(squares, start=mx.array(0.0))), gradients, auxiliary
 
     return compute
 

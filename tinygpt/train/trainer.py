@@ -1,5 +1,6 @@
 """A training run: make the model, step through the text, report every step and at the end what memory it took."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
@@ -26,11 +27,13 @@ class StepReport:
         step: Its number, from 1.
         loss: Mean cross entropy of its batch before the update, in nats.
         tokens_per_s: Predicted tokens by the second; the first step also compiles.
+        auxiliary: Each auxiliary loss by name, summed over the blocks, before its weight.
     """
 
     step: int
     loss: float
     tokens_per_s: float
+    auxiliary: dict[str, float]
 
 
 class Trainer:
@@ -69,11 +72,15 @@ class Trainer:
         for number in range(1, self.config.steps + 1):
             start = perf_counter()
             with lean_evaluation():
-                loss = cast("float", self.step(mx.array(next(self._batches), mx.int32)).item())
+                gradients = self.step.gradients(mx.array(next(self._batches), mx.int32))
+                self.step.update(gradients)
             seconds = perf_counter() - start
-            if not abs(loss) < float("inf"):  # also true of NaN
-                raise TrainingError(f"[train] loss at step {number}: got {loss}, expected a finite number")
-            yield StepReport(number, loss, self.config.batch * self.config.context / seconds)
+            losses = {name: cast("float", loss.item()) for name, loss in gradients.auxiliary.items()}
+            loss = cast("float", gradients.loss.item())
+            for name, value in {"loss": loss, **losses}.items():
+                if not math.isfinite(value):
+                    raise TrainingError(f"[train] {name} at step {number}: got {value}, expected a finite number")
+            yield StepReport(number, loss, self.config.batch * self.config.context / seconds, losses)
 
     def memory(self) -> Counters:
         """Return MLX's counters now; after ``run``, the peak is that of training only."""

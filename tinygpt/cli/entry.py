@@ -1,0 +1,71 @@
+"""All commands behind one entry point.
+
+Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on. Judging:
+0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input.
+"""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tinygpt.cli import judge, train
+from tinygpt.errors import TinyGPTError, TrainingError, UsageError
+
+EXIT_USAGE = 2
+EXIT_TRAINING = 3
+EXIT_JUDGE_USAGE = 3
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage and leaving."""
+        raise UsageError(f"[{self.prog}] {message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign still shows the rest
+    words = sys.argv[1:] if argv is None else list(argv)
+    usage = EXIT_JUDGE_USAGE if words[:1] in (["check"], ["report"]) else EXIT_USAGE
+    try:
+        arguments = parser().parse_args(words)
+        return int(arguments.run(arguments))
+    except TinyGPTError as error:
+        print(error, file=sys.stderr)
+        return EXIT_TRAINING if isinstance(error, TrainingError) else usage
+    except ImportError as error:
+        if not (error.name or "").startswith("mlx") and "mlx" not in str(error):
+            raise
+        print(
+            f"[mlx] import: got {error}, expected MLX with a backend: pip install 'mlx[cpu]' on Linux", file=sys.stderr
+        )
+        return usage
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it leaves
+        return EXIT_PIPE_CLOSED
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; it needs neither MLX nor the machine."""
+    top = _Parser(prog="tinygpt", description="A GPT on MLX whose gradient checkpointing is verified.")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    train.add(commands.add_parser("train", help="train a model on a text", description="Train a model on a text."))
+    judge.add_check(
+        commands.add_parser("check", help="judge a checkpoint wrapper", description="Judge a checkpoint wrapper.")
+    )
+    judge.add_report(
+        commands.add_parser("report", help="show a stored judgement", description="Show a judgement that was stored.")
+    )
+    return top

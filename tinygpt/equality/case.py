@@ -1,0 +1,120 @@
+"""One model, run plain and checkpointed, its losses and gradients compared leaf by leaf."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.optimizers as optim
+
+from tinygpt.checkpointing import WRAPPERS, checkpointed_blocks, wrapper
+from tinygpt.config import GPTConfig
+from tinygpt.conformance.compare import Difference, differences
+from tinygpt.conformance.tolerances import ATOMIC_ADDITIONS
+from tinygpt.leaves import leaves
+from tinygpt.model import GPT
+from tinygpt.train import TrainStep
+from tinygpt.variants import VARIANTS, combined, pairs
+
+BATCH = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is compared.
+
+    Attributes:
+        config: The model.
+        length: Tokens in a sequence (T).
+        batch: Sequences (B).
+        dtype: Of the weights.
+        compiled: Whether both runs are compiled.
+        wrapper: Name of the wrapper.
+        seed: Of the weights, the tokens and the dropout.
+        constant: Whether all tokens are the same, so that routers see nothing but ties.
+    """
+
+    config: GPTConfig
+    length: int = 32
+    batch: int = BATCH
+    dtype: str = "float32"
+    compiled: bool = False
+    wrapper: str = "tinygpt"
+    seed: int = 0
+    constant: bool = False
+
+    def model(self) -> GPT:
+        """Return the model, with weights that depend on the seed alone."""
+        mx.random.seed(self.seed)
+        model = GPT(self.config)
+        model.set_dtype(getattr(mx, self.dtype))
+        return model
+
+    def tokens(self) -> mx.array:
+        """Return the batch, (B, T + 1) integers."""
+        shape = (self.batch, self.length + 1)
+        drawn = mx.random.randint(0, self.config.vocab_size, shape, key=mx.random.key(self.seed))
+        return mx.full(shape, 7 % self.config.vocab_size) if self.constant else drawn
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison found.
+
+    Attributes:
+        leaves: How many arrays were compared: the losses, the norm, every gradient, the next random number.
+        differences: Those that are not equal.
+        loose: Names of those in which two plain runs differ as well, and that were held to a tolerance.
+    """
+
+    leaves: int
+    differences: tuple[Difference, ...]
+    loose: tuple[str, ...] = ()
+
+
+def compare(case: Case) -> Verdict:
+    """Run a case plain and checkpointed, and compare to the bit.
+
+    Where that fails, plain is run again: leaves in which plain runs differ among themselves (sums by atomic
+    additions on a GPU) are held to a tolerance instead.
+    """
+    model, tokens = case.model(), case.tokens()
+    blocks = checkpointed_blocks(model.blocks, "all", wrapper(case.wrapper))
+    expected = _results(model, tokens, case, None)
+    got = _results(model, tokens, case, blocks)
+    found = differences(got, expected)
+    loose: tuple[str, ...] = ()
+    if found:
+        again = _results(model, tokens, case, None)
+        loose = tuple(difference.leaf for difference in differences(again, expected))
+        found = differences(got, expected, loose=loose, tolerance=ATOMIC_ADDITIONS)
+    return Verdict(len(leaves(expected)), tuple(found), loose)
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    """Yield all variants and all pairs, eager and compiled, in both dtypes, under every wrapper that promises it.
+
+    Dropout is for the wrappers that replay random numbers, which is ours alone.
+    """
+    chosen = [(name,) for name in VARIANTS] + pairs()
+    ways = itertools.product(chosen, WRAPPERS, ("float32", "bfloat16"), (False, True))
+    for names, by, dtype, compiled in ways:
+        if "dropout" not in names or by == "tinygpt":
+            words = ["+".join(names), by, dtype, "compiled" if compiled else "eager"]
+            yield " ".join(words), Case(combined(*names), dtype=dtype, compiled=compiled, wrapper=by)
+
+
+def _results(model: GPT, tokens: mx.array, case: Case, blocks: Any) -> dict[str, Any]:
+    step = TrainStep(model, optim.AdamW(1e-3), blocks=blocks, compiled=case.compiled)
+    mx.random.seed(case.seed + 1)
+    found = step.gradients(tokens)
+    drawn = mx.random.uniform()
+    mx.eval(drawn)
+    return {
+        "loss": found.loss,
+        "auxiliary": found.auxiliary,
+        "norm": found.norm,
+        "gradients": found.tree,
+        "next draw": drawn,
+    }
