@@ -102,8 +102,9 @@ def visible(positions: mx.array, seen: mx.array, window: int | None) -> mx.array
     Shape:
         Positions of the queries (B or 1, T) and of the keys (B or 1, S), to (B or 1, 1, T, S) booleans.
     """
-    distance = positions[:, None, :, None] - seen[:, None, None, :]
-    return distance >= 0 if window is None else (distance >= 0) & (distance < window)
+    # Compared, not subtracted: indices that MLX has sorted are unsigned, and their difference is never negative.
+    query, key = positions[:, None, :, None], seen[:, None, None, :]
+    return query >= key if window is None else (query >= key) & (query < key + window)
 
 
 def attention_map(query: mx.array, key: mx.array, mask: mx.array) -> mx.array:

@@ -17,7 +17,7 @@ from tinygpt.model.block import Block
 from tinygpt.model.feed_forward import Losses
 from tinygpt.model.mod import MixtureOfDepths
 from tinygpt.model.norm import make_norm
-from tinygpt.model.yoco import SharedCache
+from tinygpt.model.yoco import SharedCache, own_node
 
 INITIAL_DEVIATION = 0.02
 LAMBDA_DEVIATION = 0.1  # Ye et al. 2024, section 3.2
@@ -67,7 +67,7 @@ class GPT(nn.Module):
         losses: Losses = {}
         for index, block in enumerate(self.blocks if blocks is None else blocks):
             if index in self.config.cross_blocks and not cache:
-                cache = self.cache(x)
+                cache, x = self.cache(x), own_node(x)
             x, added = block(x, *cache)
             losses |= {name: losses[name] + loss if name in losses else loss for name, loss in added.items()}
         logits: mx.array = self.token_embedding.as_linear(self.norm(x))
