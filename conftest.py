@@ -1,9 +1,12 @@
 """The suite's own set-up: the plugin, also where it is not installed, and the machine that the tests run on."""
 
 import os
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from hypothesis import settings
+from hypothesis.database import DirectoryBasedExampleDatabase, MultiplexedDatabase, ReadOnlyDatabase
 
 from tinygpt.environment import describe
 from tinygpt.memory.in_flight import small_command_buffers
@@ -13,6 +16,17 @@ from tinygpt.train.compiler import can_compile
 pytest_plugins = ["tinygpt.pytest_plugin"]
 
 small_command_buffers()
+
+# quick is for every run; thorough for a release: pytest --hypothesis-profile thorough
+EXAMPLES = DirectoryBasedExampleDatabase(Path(__file__).parent / "tests" / "correctness" / "examples")
+for name, count in (("quick", 40), ("thorough", 5000)):
+    settings.register_profile(
+        name,
+        max_examples=count,
+        deadline=None,  # the first example of a shape compiles
+        database=MultiplexedDatabase(DirectoryBasedExampleDatabase(".hypothesis/examples"), ReadOnlyDatabase(EXAMPLES)),
+    )
+settings.load_profile("quick")
 
 COMPILES = can_compile()
 if not COMPILES:  # here and in every process that a test starts; the report's header says so

@@ -81,12 +81,12 @@ def compare(case: Case) -> Verdict:
     """
     model, tokens = case.model(), case.tokens()
     blocks = checkpointed_blocks(model.blocks, "all", wrapper(case.wrapper))
-    expected = _results(model, tokens, case, None)
-    got = _results(model, tokens, case, blocks)
+    expected = results(model, tokens, case, None)
+    got = results(model, tokens, case, blocks)
     found = differences(got, expected)
     loose: tuple[str, ...] = ()
     if found:
-        again = _results(model, tokens, case, None)
+        again = results(model, tokens, case, None)
         loose = tuple(difference.leaf for difference in differences(again, expected))
         found = differences(got, expected, loose=loose, tolerance=ATOMIC_ADDITIONS)
     return Verdict(len(leaves(expected)), tuple(found), loose)
@@ -105,7 +105,15 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield " ".join(words), Case(combined(*names), dtype=dtype, compiled=compiled, wrapper=by)
 
 
-def _results(model: GPT, tokens: mx.array, case: Case, blocks: Any) -> dict[str, Any]:
+def results(model: GPT, tokens: mx.array, case: Case, blocks: Any) -> dict[str, Any]:
+    """Return everything that a run of the model computes, as a tree of arrays, evaluated.
+
+    Args:
+        model: Of the case.
+        tokens: Of the case.
+        case: Says whether to compile, and the seed of the dropout.
+        blocks: What to run instead of the model's blocks; None for themselves.
+    """
     step = TrainStep(model, optim.AdamW(1e-3), blocks=blocks, compiled=case.compiled)
     mx.random.seed(case.seed + 1)
     found = step.gradients(tokens)

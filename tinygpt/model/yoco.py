@@ -34,7 +34,7 @@ class SharedCache(nn.Module):
 def own_node(x: mx.array) -> mx.array:
     """Return ``x`` as a node of its own, which is a view and costs nothing.
 
-    The gradients of all that uses the node are added up there, before they meet those of other uses of ``x``. So a block
-    and its checkpointed self, which hands back one sum, round alike although the cache uses the same stream.
+    The gradients of all that uses the node are added up there, before they meet those of other uses of ``x``. So a
+    block and its checkpointed self, which hands back one sum, round alike although the cache uses the same stream.
     """
     return mx.expand_dims(x, 0).squeeze(0)
