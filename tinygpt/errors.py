@@ -61,7 +61,7 @@ class TrainingError(TinyGPTError, RuntimeError):
 
 
 class ReferenceModelError(TinyGPTError, RuntimeError):
-    """The reference in PyTorch cannot compute what it was asked for; Python's own ``ReferenceError`` is another thing."""
+    """The reference in PyTorch cannot compute what it was asked for. Python has a ``ReferenceError`` of its own."""
 
 
 class CompilerMissingError(TinyGPTError, RuntimeError):

@@ -28,8 +28,11 @@ class DifferentialAttention(Attention):
 
     def core(self, query: mx.array, key: mx.array, value: mx.array, mask: mx.array) -> mx.array:
         """Return the values, weighted by the difference of both maps, (B, H, T, 2 K)."""
-        maps = mx.unflatten(attention_map(query, key, mask), 1, (-1, 2))  # (B, H, 2, T, S)
-        weights = maps[:, :, 0] - self.subtracted().astype(maps.dtype) * maps[:, :, 1]
+        groups = value.shape[1]
+        # The first map of every head of a group looks at the group's first key, the second map at its second.
+        by_map = mx.unflatten(query, 1, (groups, -1, 2)).swapaxes(2, 3)  # (B, G, 2, H / G, T, K)
+        maps = mx.unflatten(attention_map(by_map.flatten(1, 3), key, mask), 1, (groups, 2, -1))
+        weights = (maps[:, :, 0] - self.subtracted().astype(maps.dtype) * maps[:, :, 1]).flatten(1, 2)  # (B, H, T, S)
         normalised: mx.array = self.head_norm(gather(self.dropout(weights), value))
         return normalised * (1 - self._initial)
 
