@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.optimizers as optim
+from mlx.utils import tree_map_with_path
 
 from tinygpt.checkpointing import WRAPPERS, checkpointed_blocks, wrapper
 from tinygpt.config import GPTConfig
@@ -32,7 +33,7 @@ class Case:
         compiled: Whether both runs are compiled.
         wrapper: Name of the wrapper.
         seed: Of the weights, the tokens and the dropout.
-        constant: Whether all tokens are the same, so that routers see nothing but ties.
+        ties: Whether all tokens are the same and all routers zero, so that every choice is a tie.
     """
 
     config: GPTConfig
@@ -42,20 +43,25 @@ class Case:
     compiled: bool = False
     wrapper: str = "tinygpt"
     seed: int = 0
-    constant: bool = False
+    ties: bool = False
 
     def model(self) -> GPT:
         """Return the model, with weights that depend on the seed alone."""
         mx.random.seed(self.seed)
         model = GPT(self.config)
+        # No bias is zero and no scale one, or a wrong one would not show.
+        model.update(tree_map_with_path(self._moved, model.parameters()))
         model.set_dtype(getattr(mx, self.dtype))
         return model
+
+    def _moved(self, name: str, weight: mx.array) -> mx.array:
+        return weight * 0 if self.ties and "router" in name else weight + 0.1 * mx.random.normal(weight.shape)
 
     def tokens(self) -> mx.array:
         """Return the batch, (B, T + 1) integers."""
         shape = (self.batch, self.length + 1)
         drawn = mx.random.randint(0, self.config.vocab_size, shape, key=mx.random.key(self.seed))
-        return mx.full(shape, 7 % self.config.vocab_size) if self.constant else drawn
+        return mx.full(shape, 7 % self.config.vocab_size) if self.ties else drawn
 
 
 @dataclass(frozen=True)

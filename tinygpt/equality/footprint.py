@@ -27,8 +27,8 @@ from tinygpt.model import GPT
 from tinygpt.train import TrainStep
 from tinygpt.variants import VARIANTS, combined
 
-BASE = GPTConfig(n_layer=12, n_head=4, n_embd=32, n_mlp=16, context=64, vocab_size=64)
-BATCH = 8
+BASE = GPTConfig(n_layer=12, n_head=4, n_embd=16, n_mlp=8, context=64, vocab_size=64)
+BATCH = 4
 DEPTHS = (12, 24)
 SLOPE_SLACK = 0.10  # of a boundary for each block: rule M2's own; one array more in flight makes 1 / 12
 

@@ -10,15 +10,18 @@ except ModuleNotFoundError as error:
     ) from error
 
 from tinygpt.reference.compare import Row, relative_differences
-from tinygpt.reference.gradients import ReferenceResult, reference_gradients, reference_training, weights_of
+from tinygpt.reference.gradients import ReferenceResult, reference_gradients, weights_of
 from tinygpt.reference.rounding import leaf_bounds
+from tinygpt.reference.training import AdamW, reference_training, training_bounds
 
 __all__ = [
+    "AdamW",
     "ReferenceResult",
     "Row",
     "leaf_bounds",
     "reference_gradients",
     "reference_training",
     "relative_differences",
+    "training_bounds",
     "weights_of",
 ]

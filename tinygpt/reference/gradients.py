@@ -1,6 +1,6 @@
-"""Gradients and training steps of the reference, from numpy to numpy."""
+"""Gradients of the reference, from numpy to numpy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -83,55 +83,6 @@ def reference_gradients(
         {name: gradient.numpy() for name, gradient in gradients.items()},
         routes.margin,
     )
-
-
-def reference_training(
-    config: GPTConfig,
-    weights: Mapping[str, Array],
-    batches: Sequence[Tokens],
-    *,
-    dtype: str = "float64",
-    learning_rate: float,
-    clip_norm: float = 0.0,
-    checkpointed: bool = False,
-) -> tuple[list[float], dict[str, Array]]:
-    """Train in PyTorch, one step a batch, with AdamW.
-
-    The rest of AdamW is as in ``mlx.optimizers.AdamW(learning_rate, bias_correction=True)``, and named here because the
-    two disagree: MLX does not correct the bias unless it is told to, PyTorch always does.
-
-    Args:
-        config: The model's shape, without dropout.
-        weights: Where training starts; they stay as they are.
-        batches: Tokens of each step, and after each the one to predict.
-        dtype: ``float64`` or ``float32``.
-        learning_rate: The same in all steps.
-        clip_norm: Largest global norm of the gradients; 0 for no clipping.
-        checkpointed: Whether every block is recomputed in the backward pass.
-
-    Returns:
-        The loss of each batch before its step, auxiliary losses not included, and the weights after the last.
-
-    Raises:
-        ReferenceModelError: As in ``reference_gradients``.
-
-    Shape:
-        Each batch (B, T + 1) integers.
-    """
-    trained = tensors(config, weights, dtype)
-    optimizer = torch.optim.AdamW(trained.values(), lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-    losses = []
-    for tokens in batches:
-        loss, _, gradients = differentiated(
-            config, trained, token_ids(tokens), routes=Routes(), checkpointed=checkpointed
-        )
-        for name, weight in trained.items():
-            weight.grad = gradients[name]
-        if clip_norm:
-            torch.nn.utils.clip_grad_norm_(trained.values(), clip_norm)  # divides by norm + 1e-6, as TrainStep does
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, {name: weight.detach().numpy() for name, weight in trained.items()}
 
 
 def tensors(config: GPTConfig, weights: Mapping[str, Array], dtype: str) -> dict[str, torch.Tensor]:
