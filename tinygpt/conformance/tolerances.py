@@ -3,10 +3,12 @@
 A tolerance is relative to the largest value of a leaf, so that it does not vanish beside a small element.
 """
 
+import math
 from dataclasses import dataclass
 
 # The distance from 1 to the next number.
 FLOAT32_EPSILON = 2.0**-23
+BFLOAT16_EPSILON = 2.0**-7
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,18 @@ class Tolerance:
 
 EXACT = Tolerance(0.0, "the checkpointed run performs the operations of the plain one")
 
-ATOMIC_ADDITIONS = Tolerance(
-    64 * FLOAT32_EPSILON,
-    "the gradient of an embedding is summed by atomic additions on CUDA, in an order that changes from run to run: "
-    "the sum of the 4096 rows of a batch wanders by sqrt(4096) roundings; for leaves in which two plain runs differ",
-)
+
+def atomic_additions(rows: int, epsilon: float = FLOAT32_EPSILON) -> Tolerance:
+    """Return the tolerance for a sum of ``rows`` numbers of a precision, in an order that changes from run to run."""
+    return Tolerance(
+        math.sqrt(rows) * epsilon,
+        "the gradient of an embedding, or of any array that is indexed, is summed by atomic additions on CUDA, in an "
+        f"order that changes from run to run: the sum of {rows} rows wanders by sqrt({rows}) roundings; for leaves in "
+        "which two plain runs differ",
+    )
+
+
+ATOMIC_ADDITIONS = atomic_additions(4096)  # the largest batch of a preset's row: behemoth 4x1024
 
 HIGHER_DERIVATIVES = Tolerance(
     8 * FLOAT32_EPSILON,

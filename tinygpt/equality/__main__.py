@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tinygpt.environment import describe
+from tinygpt.environment import backend, describe
 from tinygpt.equality.case import Case, Verdict, cases, compare
 from tinygpt.errors import UsageError
 
@@ -21,7 +21,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="begin no case after these")
     arguments = parser.parse_args()
     words = arguments.only.split()
-    chosen = [(name, case) for name, case in cases() if all(word in name.split() for word in words)]
+    chosen = [
+        (name, case) for name, case in cases(distinct=backend() != "cpu") if all(word in name.split() for word in words)
+    ]
     if not chosen:
         raise UsageError(f"[equality] --only: got {arguments.only!r}, expected words of some case's name")
     records = []
@@ -50,7 +52,13 @@ def _run(name: str, case: Case) -> dict[str, Any]:
         verdict = f"not applicable: plain MLX cannot run it: {error}"
     else:
         verdict = _words(found)
-    return {"case": name, "verdict": verdict, "leaves": found.leaves, "seconds": round(perf_counter() - start, 3)}
+    return {
+        "case": name,
+        "verdict": verdict,
+        "leaves": found.leaves,
+        "loose": found.loose,
+        "seconds": round(perf_counter() - start, 3),
+    }
 
 
 def _words(found: Verdict) -> str:
