@@ -2,7 +2,7 @@ import mlx.core as mx
 import pytest
 
 from tinygpt.conformance.compare import differences
-from tinygpt.conformance.tolerances import ATOMIC_ADDITIONS
+from tinygpt.conformance.tolerances import ATOMIC_ADDITIONS, FLOAT32_EPSILON
 
 TREE = {"a": mx.array([1.0, 2.0]), "b": [mx.array([3, 4]), {"c": mx.array([5.0, -6.0], mx.float16)}]}
 
@@ -56,10 +56,62 @@ CASES = {
 }
 
 
+# Half precision ends at 65504.
+LARGE = mx.array([60000.0], mx.float16)
+
+FOUND = {
+    "expected not finite": (
+        {"a": mx.array([1.0, 2.0])},
+        {"a": mx.array([1.0, mx.inf])},
+        ["a: got 1 of 2 elements that are not finite, expected none"],
+    ),
+    "difference that its dtype cannot hold": (
+        {"a": -LARGE},
+        {"a": LARGE},
+        ["a: largest difference 1.2e+05 where the largest value is 6e+04, expected 0"],
+    ),
+    "only the imaginary part": (
+        {"a": mx.array([1 + 2j])},
+        {"a": mx.array([1 + 4j])},
+        ["a: largest difference 2 where the largest value is 4.12, expected 0"],
+    ),
+    "not a number in the imaginary part": (
+        {"a": mx.array([complex(1, mx.nan)])},
+        {"a": mx.array([complex(1, mx.nan)])},
+        ["a: got 1 of 1 elements that are not finite, expected none"],
+    ),
+    "scalar count": ({"a": mx.array(1)}, {"a": mx.array(2)}, ["a: got 1 of 1 elements that differ, expected none"]),
+    "scalar not finite": (
+        {"a": mx.array(mx.nan)},
+        {"a": mx.array(1.0)},
+        ["a: got 1 of 1 elements that are not finite, expected none"],
+    ),
+    "surplus leaves": (
+        {name: mx.array(1.0) for name in "fbdace"},
+        {},
+        [f"{name}: got a leaf, expected none" for name in "fbdace"],
+    ),
+    "other order": (
+        {"a": mx.array([1]), "b": mx.array([1])},
+        {"b": mx.array([2]), "a": mx.array([2])},
+        [
+            "b: got 1 of 1 elements that differ, expected none",
+            "a: got 1 of 1 elements that differ, expected none",
+        ],
+    ),
+}
+
+
 @pytest.mark.parametrize(("got", "expected"), CASES.values(), ids=CASES)
 def test_differences_names_every_leaf_that_differs(got, expected):
     """Each kind of difference is told with the leaf, what was got and what was expected."""
     assert [str(difference) for difference in differences(got, TREE)] == expected
+
+
+@pytest.mark.parametrize(("got", "expected", "said"), FOUND.values(), ids=FOUND)
+def test_differences_goes_by_what_is_expected(got, expected, said):
+    """The expected tree gives the order, and its values may be infinite or too far away for their dtype."""
+    assert [str(difference) for difference in differences(got, expected)] == said
 
 
 @pytest.mark.parametrize(
@@ -102,11 +154,34 @@ def test_nan_equals_nothing():
     assert len(differences(tree, tree)) == 1
 
 
-@pytest.mark.parametrize(("steps", "differing"), [(64, 0), (65, 1)])
-def test_tolerance_holds_on_both_sides_and_for_named_leaves_only(steps, differing):
-    """A loose leaf may differ by the tolerance and no more; another may not differ at all."""
-    expected = {"a": mx.array([1.0, 0.25]), "b": mx.array([1.0])}
-    got = {"a": mx.array([1.0, 0.25 + steps * 2**-23]), "b": mx.array([1.0])}
+@pytest.mark.parametrize(
+    ("largest", "steps", "differing"),
+    [(1.0, 64, 0), (1.0, 65, 1), (4.0, 4 * 64, 0), (4.0, 4 * 64 + 1, 1)],
+    ids=["of 1, at it", "of 1, above it", "of 4, at it", "of 4, above it"],
+)
+def test_tolerance_holds_on_both_sides_and_for_named_leaves_only(largest, steps, differing):
+    """A loose leaf may differ by the tolerance times its largest value and no more; another may not differ at all."""
+    expected = {"a": mx.array([largest, 0.25]), "b": mx.array([1.0])}
+    got = {"a": mx.array([largest, 0.25 + steps * FLOAT32_EPSILON]), "b": mx.array([1.0])}
 
     assert len(differences(got, expected, loose={"a"}, tolerance=ATOMIC_ADDITIONS)) == differing
     assert len(differences(got, expected, loose={"b"}, tolerance=ATOMIC_ADDITIONS)) == 1
+
+
+def test_a_loose_leaf_is_exact_without_a_tolerance():
+    """Who names loose leaves and no tolerance is told of one unit in the last place."""
+    expected = {"a": mx.array([1.0])}
+
+    (difference,) = differences({"a": mx.array([1.0 + FLOAT32_EPSILON])}, expected, loose={"a"})
+
+    assert str(difference) == "a: largest difference 1.19e-07 where the largest value is 1, expected 0"
+
+
+def test_double_precision_is_compared_in_double_precision():
+    """A difference that float32 would round away is one."""
+    with mx.stream(mx.cpu):
+        one, step = mx.array([1.0], mx.float64), mx.array([2.0**-40], mx.float64)
+
+        (difference,) = differences(one + step, one)
+
+    assert str(difference) == "largest difference 9.09e-13 where the largest value is 1, expected 0"

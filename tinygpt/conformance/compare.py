@@ -42,7 +42,7 @@ def differences(
         tolerance: For the loose leaves.
     """
     ours, theirs = leaves(got), leaves(expected)
-    found = [Difference(name, "got a leaf, expected none") for name in ours.keys() - theirs.keys()]
+    found = [Difference(name, "got a leaf, expected none") for name in ours if name not in theirs]
     for name, want in theirs.items():
         allowed = tolerance if name in loose else EXACT
         problem = "got no leaf, expected one" if name not in ours else _problem(ours[name], want, allowed)
@@ -60,11 +60,14 @@ def _problem(got: Any, want: Any, tolerance: Tolerance) -> str | None:
     if mx.array_equal(got, want).item():
         return None
     if not mx.issubdtype(want.dtype, mx.inexact):
-        return f"got {(got != want).sum().item()} of {want.size} elements that differ, expected none"
-    got, want = got.astype(mx.float32), want.astype(mx.float32)
+        return f"got {(got != want).astype(mx.int32).sum().item()} of {want.size} elements that differ, expected none"
+    if want.dtype.size < mx.float32.size:
+        got, want = got.astype(mx.float32), want.astype(mx.float32)
     finite = mx.isfinite(got) & mx.isfinite(want)
     if not finite.all().item():
-        return f"got {(~finite).sum().item()} of {want.size} elements that are not finite, expected none"
+        return (
+            f"got {(~finite).astype(mx.int32).sum().item()} of {want.size} elements that are not finite, expected none"
+        )
     if not got.any().item():
         return f"got all zeros, expected values up to {mx.abs(want).max().item():.3g}"
     gap = cast("float", mx.abs(got - want).max().item())

@@ -25,6 +25,7 @@ from tinygpt.reference.routing import Routes
 aten = torch.ops.aten
 
 UNIT = 2.0**-24  # largest relative error of one float32 rounding
+UNDERFLOW = 2.0**-126  # smallest number that float32 holds in full precision; below it, a result may be 0
 # Vector libraries round no transcendental function correctly. SLEEF, which PyTorch uses, promises 1 ulp, which is two
 # units; MLX has polynomials of its own without a promise. Four units are 2 ulp.
 TRANSCENDENTAL_UNITS = 4.0
@@ -105,7 +106,7 @@ def leaf_bounds(
             perturbed = _results(config, given, batch, Routes(routes.chosen))
         for name, expected in exact.items():
             squares[name] += (perturbed[name] - expected).abs().max().item() ** 2
-    return {name: SPREADS * math.sqrt(square / draws) for name, square in squares.items()}
+    return {name: SPREADS * math.sqrt(square / draws) + UNDERFLOW for name, square in squares.items()}
 
 
 def _results(config: GPTConfig, weights: Mapping[str, Tensor], tokens: Tensor, routes: Routes) -> dict[str, Tensor]:
