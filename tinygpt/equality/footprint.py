@@ -66,19 +66,19 @@ class Footprint:
         return ""
 
 
-def footprint(variant: str, *, compiled: bool) -> Footprint:
-    """Measure one variant."""
+def footprint(*variants: str, compiled: bool) -> Footprint:
+    """Measure a variant, or several together."""
     shallow, deep = DEPTHS
     plain, checkpointed = (
-        {depth: _peak_bytes(variant, policy, depth, compiled) for depth in DEPTHS} for policy in ("none", "all")
+        {depth: _peak_bytes(variants, policy, depth, compiled) for depth in DEPTHS} for policy in ("none", "all")
     )
     plain_slope, slope = ((peaks[deep] - peaks[shallow]) / (deep - shallow) for peaks in (plain, checkpointed))
     boundary = boundary_bytes(BASE, batch=BATCH, context=BASE.context)
-    return Footprint(variant, compiled, plain[shallow], checkpointed[shallow], plain_slope, slope, boundary)
+    return Footprint("+".join(variants), compiled, plain[shallow], checkpointed[shallow], plain_slope, slope, boundary)
 
 
-def _peak_bytes(variant: str, policy: str, depth: int, compiled: bool) -> int:
-    config = combined(variant, base=dataclasses.replace(BASE, n_layer=depth))
+def _peak_bytes(variants: Sequence[str], policy: str, depth: int, compiled: bool) -> int:
+    config = combined(*variants, base=dataclasses.replace(BASE, n_layer=depth))
     mx.random.seed(0)
     model = GPT(config)
     step = TrainStep(model, optim.AdamW(1e-3), blocks=checkpointed_blocks(model.blocks, policy), compiled=compiled)

@@ -126,9 +126,52 @@ def verdicts_table(reports: Sequence[Record]) -> list[str]:
     return lines
 
 
+def variants_table(reports: Sequence[Record]) -> list[str]:
+    """Return every variant's row out of one file each of curves, equality, footprint and precision, as Markdown."""
+    curves, equality, footprints, precision = reports
+    lines = [
+        "| variant | equal cases | far from float64 | bound | share of a bound | in training "
+        "| checkpointed/plain | a block adds | plain adds | loss |",
+        "|---" * 10 + "|",
+    ]
+    precise = {record["variant"]: record for record in precision["precision"]}
+    for name, curve in curves["variants"].items():
+        cases = [record["verdict"] for record in equality["cases"] if name in record["case"].split()[0].split("+")]
+        eager, compiled = (f for f in footprints["footprints"] if f["variant"] == name)
+        ours = precise.get(name)
+        cells = [
+            name,
+            f"{cases.count('equal')} of {len(cases)}",
+            *(_precision(ours) if ours else ["-"] * 4),  # PyTorch draws other random numbers
+            " / ".join(f"{f['checkpointed_bytes'] / f['plain_bytes']:.2f}" for f in (eager, compiled)),
+            " / ".join(f"{f['slope_bytes'] / f['boundary_bytes']:.2f}" for f in (eager, compiled)),
+            f"{eager['plain_slope_bytes'] / eager['boundary_bytes']:.0f}",
+            f"{curve['plain'][0]['loss']:.2f} to {curve['plain'][-1]['loss']:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def precision_table(records: Sequence[Record]) -> list[str]:
+    """Return how far every variant is from the reference, as Markdown."""
+    lines = ["| variant | far from float64 | bound | share of a bound | in training |", "|---" * 5 + "|"]
+    return lines + [f"| {' | '.join([record['variant'], *_precision(record)])} |" for record in records]
+
+
+def _precision(record: Record) -> list[str]:
+    return [
+        f"{record['difference']:.1e}",
+        f"{record['bound']:.1e}",
+        f"{record['share']:.2f}",
+        f"{record['curve_share']:.2f}",
+    ]
+
+
 # A pattern that matches several files gives the table a list of their contents.
 TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "conformance": ("conformance/*.json", verdicts_table),
+    "variants": ("variants/*.json", variants_table),
+    "h200-precision": ("h200-precision.json", lambda content: precision_table(content["precision"])),
     "h200-rows": ("h200-rows.json", lambda content: rows_table(content["records"], clip_norm=1.0)),
     "h200-rows-unclipped": ("h200-rows.json", lambda content: rows_table(content["records"], clip_norm=0.0)),
     "h200-memory": ("h200-memory.json", lambda content: memory_table(content["rows"])),
