@@ -237,8 +237,8 @@ class _Changed(nn.Module):
         self._run, self._change = checkpoint(block), change
 
     def __call__(self, x, *cache):
-        x, losses = self._run(x, *cache)
-        return x, self._change(losses)
+        x, losses, *cache = self._run(x, *cache)
+        return x, self._change(losses), *cache
 
 
 AUXILIARY_FAULTS = {

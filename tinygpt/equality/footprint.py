@@ -1,8 +1,9 @@
 """What checkpointing saves in every variant: ``python -m tinygpt.equality.footprint --report FILE``.
 
-The gradients of a model of 12 blocks, plain and checkpointed, and the slope of the peak from 12 blocks to 24. A further
+The gradients of a model of 12 blocks, plain and checkpointed, and the slope of the peak from 12 blocks to 36. A further
 checkpointed block may cost its input and nothing else: neither the auxiliary losses nor the shared cache keep anything.
-The sizes are chosen so that a block's input is larger than its parameters, whose gradients are in the peak too.
+The sizes are chosen so that a block's input is larger than its parameters, whose gradients are in the peak too, and not
+much smaller than its attention map, of which one more or less may be in flight.
 """
 
 import argparse
@@ -27,10 +28,10 @@ from tinygpt.model import GPT
 from tinygpt.train import TrainStep
 from tinygpt.variants import VARIANTS, combined
 
-BASE = GPTConfig(n_layer=12, n_head=4, n_embd=16, n_mlp=8, context=64, vocab_size=64)
-BATCH = 4
-DEPTHS = (12, 24)
-SLOPE_SLACK = 0.10  # of a boundary for each block: rule M2's own; one array more in flight makes 1 / 12
+BASE = GPTConfig(n_layer=12, n_head=4, n_embd=32, n_mlp=16, context=16, vocab_size=64)
+BATCH = 24
+DEPTHS = (12, 36)
+SLOPE_SLACK = 0.10  # of a boundary for each block: rule M2's own; one array more or less in flight makes 1 / 24
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,10 @@ from tinygpt.model.feed_forward import FeedForward, Losses, SwiGLU
 from tinygpt.model.moe import MixtureOfExperts
 from tinygpt.model.norm import make_norm
 
+# The stream, the auxiliary losses by name, and the shared cache if there is one. The cache goes from block to block,
+# so that its gradient is added up on the way back, block by block, and a checkpointed block leaves no part of it behind.
+Result = tuple[mx.array, Losses, *tuple[mx.array, ...]]
+
 
 class Block(nn.Module):
     """Attention and feed-forward, each on a normalised copy of the stream and added back to it."""
@@ -32,8 +36,8 @@ class Block(nn.Module):
         self.feed_forward = _feed_forward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def __call__(self, x: mx.array, *cache: mx.array) -> tuple[mx.array, Losses]:
-        """Return the stream after this block, and the block's auxiliary losses by name.
+    def __call__(self, x: mx.array, *cache: mx.array) -> Result:
+        """Return the stream after this block, the block's auxiliary losses by name, and the cache for the next block.
 
         Args:
             x: The stream.
@@ -44,7 +48,7 @@ class Block(nn.Module):
         """
         x = x + self.attended(x, mx.arange(x.shape[1])[None], cache)
         transformed, losses = self.transformed(x)
-        return x + transformed, losses
+        return x + transformed, losses, *cache
 
     def attended(self, x: mx.array, positions: mx.array, cache: Cache) -> mx.array:
         """Return what the attention adds to the stream: (B, T, D), positions (B or 1, T), to (B, T, D)."""

@@ -12,8 +12,7 @@ import mlx.nn as nn
 from mlx.utils import tree_map_with_path
 
 from tinygpt.config import GPTConfig
-from tinygpt.model.attention import Cache
-from tinygpt.model.block import Block
+from tinygpt.model.block import Block, Result
 from tinygpt.model.feed_forward import Losses
 from tinygpt.model.mod import MixtureOfDepths
 from tinygpt.model.norm import make_norm
@@ -23,7 +22,7 @@ INITIAL_DEVIATION = 0.02
 LAMBDA_DEVIATION = 0.1  # Ye et al. 2024, section 3.2
 INTO_STREAM = ("output.weight", "narrow.weight")
 
-BlockFunction = Callable[..., tuple[mx.array, Losses]]
+BlockFunction = Callable[..., Result]
 
 
 class GPT(nn.Module):
@@ -63,12 +62,12 @@ class GPT(nn.Module):
         if self.config.position == "learned":
             x = x + self.position_embedding(mx.arange(tokens.shape[1]))
         x = self.dropout(x)  # (B, T, D)
-        cache: Cache = ()
+        cache: Sequence[mx.array] = ()
         losses: Losses = {}
         for index, block in enumerate(self.blocks if blocks is None else blocks):
             if index in self.config.cross_blocks and not cache:
                 cache, x = self.cache(x), own_node(x)
-            x, added = block(x, *cache)
+            x, added, *cache = block(x, *cache)
             losses |= {name: losses[name] + loss if name in losses else loss for name, loss in added.items()}
         logits: mx.array = self.token_embedding.as_linear(self.norm(x))
         return logits, losses

@@ -15,7 +15,7 @@ import mlx.nn as nn
 
 from tinygpt.config import GPTConfig
 from tinygpt.model.attention import Cache
-from tinygpt.model.block import Block
+from tinygpt.model.block import Block, Result
 from tinygpt.model.feed_forward import Losses
 from tinygpt.model.routing import highest
 
@@ -30,8 +30,8 @@ class MixtureOfDepths(nn.Module):
         self.router = nn.Linear(config.n_embd, 1, bias=False)
         self.block = Block(config, index=index)
 
-    def __call__(self, x: mx.array, *cache: mx.array) -> tuple[mx.array, Losses]:
-        """Return the stream after this block, and its losses with ``capacity``, scalars in float32.
+    def __call__(self, x: mx.array, *cache: mx.array) -> Result:
+        """Return the stream after this block, its losses with ``capacity``, scalars in float32, and the cache.
 
         Shape:
             (B, T, D) to (B, T, D), through (B, C, D).
@@ -42,7 +42,7 @@ class MixtureOfDepths(nn.Module):
         weights = mx.take_along_axis(scores, chosen, axis=1)[..., None]
         places = mx.arange(x.shape[0])[:, None]
         stream = x.at[places, chosen].add(added * weights.astype(x.dtype))
-        return stream, losses | {"capacity": _capacity(scores, chosen)}
+        return stream, losses | {"capacity": _capacity(scores, chosen)}, *cache
 
     def _added(self, x: mx.array, positions: mx.array, cache: Cache) -> tuple[mx.array, Losses]:
         attended = self.block.attended(x, positions, cache)
