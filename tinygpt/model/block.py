@@ -14,8 +14,8 @@ from tinygpt.model.feed_forward import FeedForward, Losses, SwiGLU
 from tinygpt.model.moe import MixtureOfExperts
 from tinygpt.model.norm import make_norm
 
-# The stream, the auxiliary losses by name, and the shared cache if there is one. The cache goes from block to block,
-# so that its gradient is added up on the way back, block by block, and a checkpointed block leaves no part of it behind.
+# The stream, the auxiliary losses by name, and the shared cache if there is one. The cache goes from block to block: so
+# its gradient is added up on the way back, block by block, and a checkpointed block leaves no part of it behind.
 Result = tuple[mx.array, Losses, *tuple[mx.array, ...]]
 
 
