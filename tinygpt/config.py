@@ -5,12 +5,12 @@ here; choices combine freely, and what means nothing together is refused by name
 """
 
 import dataclasses
-import math
 from typing import Any
 
 from tinygpt.errors import ConfigError
 
 BYTE_VOCABULARY = 256
+MOST = 1 << 31  # MLX counts the elements of an axis in 32 bits
 
 CHOICES = {
     "position": ("learned", "rotary"),
@@ -47,7 +47,7 @@ class GPTConfig:
         router_z_weight: Weight of the router z-loss.
         mod_capacity: Share of the tokens that every second block processes, in (0, 1]: mixture of depths. None for
             all tokens everywhere.
-        capacity_weight: Weight of the loss that makes the choice of those tokens causal.
+        capacity_weight: Weight of the loss that teaches a router's sign which tokens those are.
         yoco: Whether the second half of the blocks reads one shared cache of keys and values.
 
     Raises:
@@ -113,7 +113,7 @@ class GPTConfig:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in names and value != field.default:
-                raise _error(field.name, f"{value!r} {why}", "it left alone, since nothing would follow it")
+                raise _error(field.name, f"{value!r} {why}", "the default, since it would have no effect")
 
     @property
     def kv_heads(self) -> int:
@@ -172,7 +172,8 @@ _RANGES = {
     "dropout": ("a number in [0, 1)", lambda value: 0 <= value < 1),
     "mod_capacity": ("a number in (0, 1]", lambda value: 0 < value <= 1),
     **dict.fromkeys(
-        ("balance_weight", "router_z_weight", "capacity_weight"), ("a number of at least 0", lambda value: value >= 0)
+        ("balance_weight", "router_z_weight", "capacity_weight"),
+        ("a number in [0, 1e6]", lambda value: 0 <= value <= 1e6),  # a loss beyond float32 would be no number
     ),
 }
 
@@ -180,19 +181,20 @@ _RANGES = {
 def _check_type(field: "dataclasses.Field[Any]", value: Any) -> None:
     """Raise if a value is not of its field's type, or out of the range that it has on its own."""
     if field.name in CHOICES:
-        if value not in CHOICES[field.name]:
+        if type(value) is not str or value not in CHOICES[field.name]:
             raise _error(field.name, repr(value), f"one of {', '.join(CHOICES[field.name])}")
     elif field.name in _RANGES:
         expected, in_range = _RANGES[field.name]
         if value is None and field.default is None:
             return
-        if type(value) not in (int, float) or not math.isfinite(value) or not in_range(value):
+        if type(value) not in (int, float) or not in_range(value):  # nan is in no range
             raise _error(field.name, repr(value), expected)
     elif field.type is bool:
         if type(value) is not bool:
             raise _error(field.name, repr(value), "True or False")
-    elif not (value is None and field.default is None) and (type(value) is not int or value < 1):
-        raise _error(field.name, repr(value), "a positive integer")
+    elif not (value is None and field.default is None) and not (type(value) is int and 1 <= value < MOST):
+        got = repr(value) if type(value) in (int, float, bool, str) else f"{value!r} of {type(value)}"
+        raise _error(field.name, got, "a positive integer" if type(value) is not int or value < 1 else f"below {MOST}")
 
 
 def _error(field: str, got: object, expected: str) -> ConfigError:

@@ -4,10 +4,12 @@ A variant is what it changes in a configuration. Those that change the same fiel
 combine.
 """
 
+import dataclasses
 import itertools
 from typing import Any
 
 from tinygpt.config import GPTConfig
+from tinygpt.errors import ConfigError
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "dense": {},
@@ -30,11 +32,17 @@ SMALL = GPTConfig(n_layer=4, n_head=4, n_embd=16, n_mlp=24, context=33, vocab_si
 
 
 def combined(*names: str, base: GPTConfig = SMALL) -> GPTConfig:
-    """Return a configuration with these variants, which must not exclude one another."""
-    fields = {name: getattr(base, name) for name in base.__dataclass_fields__}
+    """Return a configuration with these variants.
+
+    Raises:
+        ConfigError: Two of them change one field.
+    """
+    changes: dict[str, Any] = {}
     for name in names:
-        fields |= VARIANTS[name]
-    return GPTConfig(**fields)
+        for field in sorted(VARIANTS[name].keys() & changes.keys(), reverse=True):
+            raise ConfigError(f"[variants] {name}: got {field} a second time, expected variants that combine")
+        changes |= VARIANTS[name]
+    return dataclasses.replace(base, **changes)
 
 
 def pairs() -> list[tuple[str, str]]:

@@ -37,14 +37,17 @@ BAD = [
     (
         {"expert_products": "gather"},
         "[GPTConfig] expert_products: got 'gather' with n_expert = 1, "
-        "expected it left alone, since nothing would follow it",
+        "expected the default, since it would have no effect",
     ),
     (
         {"capacity_weight": 0.1},
         "[GPTConfig] capacity_weight: got 0.1 without mod_capacity, "
-        "expected it left alone, since nothing would follow it",
+        "expected the default, since it would have no effect",
     ),
-    ({"balance_weight": -0.1}, "[GPTConfig] balance_weight: got -0.1, expected a number of at least 0"),
+    ({"balance_weight": -0.1}, "[GPTConfig] balance_weight: got -0.1, expected a number in [0, 1e6]"),
+    ({"balance_weight": 10**400}, f"[GPTConfig] balance_weight: got {10**400}, expected a number in [0, 1e6]"),
+    ({"norm": ["rms"]}, "[GPTConfig] norm: got ['rms'], expected one of layer, rms"),
+    ({"n_layer": 1 << 31}, "[GPTConfig] n_layer: got 2147483648, expected below 2147483648"),
     ({"mod_capacity": 0}, "[GPTConfig] mod_capacity: got 0, expected a number in (0, 1]"),
     (
         {"n_layer": 1, "mod_capacity": 0.5},

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from tinygpt.checkpointing import WRAPPERS, checkpoint, checkpointed_blocks
 from tinygpt.config import GPTConfig
 from tinygpt.conformance.compare import differences
+from tinygpt.environment import backend
 from tinygpt.equality import Case, cases, compare
 from tinygpt.equality.case import results
 from tinygpt.errors import ReferenceModelError
 from tinygpt.model import GPT
+from tinygpt.model.products import can_gather, can_multiply
 from tinygpt.train import TrainStep
 from tinygpt.variants import VARIANTS, combined, pairs
 
@@ -27,15 +29,18 @@ OTHERS = [name for name in WRAPPERS if name != "tinygpt"]
 
 def equal(case):
     """Assert that a case is equal, as far as plain MLX can run it."""
-    try:
-        verdict = compare(case)
-    except RuntimeError as error:
-        if "only supports float32" not in str(error):
-            raise
-        pytest.skip(f"plain MLX cannot run the case on this release: {error}")
+    if not can_multiply(getattr(mx, case.dtype)):
+        pytest.skip("this release of MLX cannot multiply in bfloat16 on the CPU")
+    expect_equal(case)
+
+
+def expect_equal(case):
+    """Assert that every result of a case is equal, to the bit where plain runs are equal among themselves."""
+    verdict = compare(case)
 
     assert verdict.differences == ()
     assert verdict.leaves > 20
+    assert backend() != "cpu" or verdict.loose == ()
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -109,7 +114,9 @@ def drawn_cases(draw, compiled=False):
     length = draw(st.sampled_from(LENGTHS[:9]) | st.integers(1, 40))
     n_expert = draw(st.integers(1, 5))
     weight = st.just(0.0) | st.floats(1e-3, 2)
-    routed = {"expert_products": draw(st.sampled_from(["auto", "dense"]))} if n_expert > 1 else {}
+    dtype = draw(st.sampled_from(["float32", "bfloat16"] if can_multiply(mx.bfloat16) else ["float32"]))
+    products = ["auto", "dense", "gather"] if can_gather(getattr(mx, dtype)) else ["auto", "dense"]
+    routed = {"expert_products": draw(st.sampled_from(products))} if n_expert > 1 else {}
     routed |= {name: draw(weight) for name in ("balance_weight", "router_z_weight") if n_expert > 1}
     if n_layer > 1 and draw(st.booleans()):
         routed |= {"mod_capacity": draw(st.floats(0.01, 1)), "capacity_weight": draw(weight)}
@@ -119,7 +126,7 @@ def drawn_cases(draw, compiled=False):
         n_kv_head=n_kv_head,
         n_embd=n_head * unit * draw(st.integers(1, 4)),
         n_mlp=draw(st.integers(1, 40)),
-        context=length,
+        context=length + draw(st.integers(0, 3)),
         vocab_size=draw(st.integers(2, 300)),
         dropout=draw(st.sampled_from([0.0, 0.0, 0.1, 0.9])),
         attention=attention,
@@ -136,28 +143,18 @@ def drawn_cases(draw, compiled=False):
         config,
         length=length,
         batch=draw(st.integers(2, 4)),
-        dtype=draw(st.sampled_from(["float32", "bfloat16"])),
+        dtype=dtype,
         compiled=compiled,
         seed=draw(st.integers(0, 2**31)),
         ties=draw(st.booleans()),
     )
 
 
-def equal_or_not_for_mlx(case):
-    """Assert that a drawn case is equal, unless plain MLX cannot run it."""
-    try:
-        verdict = compare(case)
-    except RuntimeError as error:
-        assume("only supports float32" not in str(error))
-        raise
-    assert verdict.differences == ()
-
-
 @given(drawn_cases())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_drawn_model_is_equal(case):
     """Any configuration, any batch, eager."""
-    equal_or_not_for_mlx(case)
+    expect_equal(case)
 
 
 # A drawn model brings chains of elementwise operations that MLX's CPU backend has not compiled yet: a second each.
@@ -165,7 +162,7 @@ def test_drawn_model_is_equal(case):
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=math.ceil(settings().max_examples / 20))
 def test_drawn_compiled_model_is_equal(case):
     """Any configuration, any batch, compiled."""
-    equal_or_not_for_mlx(case)
+    expect_equal(case)
 
 
 # Found by hypothesis: a weight so small that float32 knows only 0.
@@ -203,6 +200,14 @@ def test_twenty_steps_agree_with_pytorch(name):
 
     assert len(shares) == 20
     assert max(shares) <= 1
+
+
+@pytest.mark.parametrize("change", [{"weight_decay": 0.0}, {"betas": (0.9, 0.99)}], ids=str)
+def test_another_optimizer_disagrees_with_pytorch(change):
+    """A training without weight decay, or with another decay of the moments, is beyond what rounding explains."""
+    precision = pytest.importorskip("tinygpt.equality.precision", exc_type=ReferenceModelError)
+
+    assert max(precision.curve_shares("dense", **change)) > 1
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

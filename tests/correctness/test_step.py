@@ -11,6 +11,7 @@ from tinygpt.config import GPTConfig
 from tinygpt.conformance.compare import differences
 from tinygpt.errors import ConfigError, TrainingError
 from tinygpt.model import GPT, next_token_loss
+from tinygpt.model.products import can_multiply
 from tinygpt.train import Gradients, TrainStep
 
 CONFIG = GPTConfig(n_layer=3, n_head=2, n_embd=8, n_mlp=16, context=6, vocab_size=11, dropout=0.1)
@@ -37,12 +38,9 @@ def batch(number):
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["float32", "bfloat16"])
 def test_checkpointed_training_is_plain_training(compiled, dtype):
     """Losses, weights and moments after four steps with dropout and clipping are equal to the bit."""
-    try:
-        _, plain, plain_optimizer, expected = prepared(compiled=compiled, dtype=dtype, steps=4)
-    except RuntimeError as error:
-        if "only supports float32" not in str(error):
-            raise
-        pytest.skip(f"plain MLX cannot run the case on this release: {error}")
+    if not can_multiply(dtype):
+        pytest.skip("this release of MLX cannot multiply in bfloat16 on the CPU")
+    _, plain, plain_optimizer, expected = prepared(compiled=compiled, dtype=dtype, steps=4)
 
     _, model, optimizer, losses = prepared("all", compiled=compiled, dtype=dtype, steps=4)
 

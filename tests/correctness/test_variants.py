@@ -1,14 +1,18 @@
 """Every kind of block does what its paper says."""
 
+import dataclasses
+
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
 from mlx.utils import tree_flatten
 
-from tinygpt.config import GPTConfig
+from tinygpt.environment import backend
 from tinygpt.errors import ConfigError
 from tinygpt.model import GPT, next_token_loss, training_loss
-from tinygpt.model.moe import MixtureOfExperts, can_gather
+from tinygpt.model.mod import chosen_count
+from tinygpt.model.moe import MixtureOfExperts
+from tinygpt.model.products import can_gather
 from tinygpt.model.routing import highest
 from tinygpt.variants import SMALL, VARIANTS, combined, pairs
 
@@ -152,7 +156,7 @@ def test_gathered_experts_are_dense_experts(top_k, feed_forward):
     for products in ("gather", "dense"):
         changes = {"n_expert": 4, "top_k": top_k, "feed_forward": feed_forward, "expert_products": products}
         mx.random.seed(0)
-        model = GPT(GPTConfig(**_fields(SMALL) | changes))
+        model = GPT(dataclasses.replace(SMALL, **changes))
         layer = model.blocks[0].feed_forward
         kinds[products] = nn.value_and_grad(layer, lambda x, layer=layer: layer(x)[0].square().sum())(stream())
 
@@ -164,7 +168,7 @@ def test_gathered_experts_are_dense_experts(top_k, feed_forward):
 def test_expert_is_the_feed_forward_of_its_weights(feed_forward):
     """A token that visits one expert of two is transformed by that expert's weights, times its probability."""
     mx.random.seed(0)
-    config = GPTConfig(**_fields(SMALL) | {"n_expert": 2, "feed_forward": feed_forward})
+    config = dataclasses.replace(SMALL, **{"n_expert": 2, "feed_forward": feed_forward})
     layer = GPT(config).blocks[0].feed_forward
     x = stream(length=3)
     layer.router.weight = mx.stack([mx.zeros(SMALL.n_embd), x[0, 0]])  # the first token prefers the second expert
@@ -189,6 +193,55 @@ def test_gathering_in_bfloat16_is_left_to_backends_that_can():
     assert y.dtype == mx.bfloat16
     assert mx.isfinite(y).all().item()
     assert can_gather(mx.float32)
+
+
+@pytest.mark.skipif(backend() != "cpu", reason="only the CPU lacks the product")
+def test_gathering_what_cannot_be_gathered_is_refused():
+    """Asked for by name in bfloat16 on the CPU, the experts say what would do."""
+    layer = MixtureOfExperts(dataclasses.replace(SMALL, **{"n_expert": 2, "expert_products": "gather"}))
+    layer.set_dtype(mx.bfloat16)
+
+    with pytest.raises(ConfigError, match=r"\[MixtureOfExperts\] expert_products: got 'gather' in .*bfloat16"):
+        layer(stream().astype(mx.bfloat16))
+
+
+def test_routers_work_in_float32():
+    """Also in a model of half precision, scores are sums in float32."""
+    layer = MixtureOfExperts(combined("experts"))
+    layer.router.weight = mx.random.normal(layer.router.weight.shape, key=mx.random.key(3)).astype(mx.bfloat16)
+    x = stream().astype(mx.bfloat16)
+
+    _, losses = layer(x)
+
+    scores = x.astype(mx.float32) @ layer.router.weight.astype(mx.float32).T
+    assert losses["router_z"].item() == pytest.approx(mx.logsumexp(scores, axis=-1).square().mean().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("names", [("dropout",), ("dropout", "differential"), ("dropout", "yoco")], ids="+".join)
+def test_dropout_acts_everywhere(names):
+    """The embedding, each attention map (B, H, T, T), and what each half adds (B, T, D) are dropped from, once each."""
+    model = model_of(*names)
+    shapes = []
+
+    class Noting(nn.Module):
+        def __call__(self, x):
+            shapes.append(x.shape)
+            return x
+
+    for module in model.modules():
+        for name, held in module.items():
+            if isinstance(held, nn.Dropout):
+                module[name] = Noting()
+    model(tokens())
+
+    half, map_ = (2, LENGTH, SMALL.n_embd), (2, SMALL.n_head, LENGTH, LENGTH)
+    assert shapes == [half] + SMALL.n_layer * [map_, half, half]
+
+
+def test_longer_sequences_than_the_context_are_refused():
+    """There are no positions for them."""
+    with pytest.raises(ConfigError, match=r"\[GPT\] tokens: got 34 a sequence, expected at most the context, 33"):
+        model_of("dense")(tokens(length=34))
 
 
 @pytest.mark.parametrize(
@@ -227,11 +280,11 @@ def test_balance_is_one_where_the_load_is_even_and_grows_where_it_is_not():
     assert uneven["balance"].item() == pytest.approx(4.0, rel=1e-4)
 
 
-@pytest.mark.parametrize(("capacity", "count"), [(0.01, 1), (0.5, 6), (0.51, 7), (1.0, 12)])
+@pytest.mark.parametrize(("capacity", "count"), [(0.01, 1), (0.25, 3), (0.5, 6), (0.51, 7), (1.0, 12)])
 def test_depths_change_as_many_tokens_as_the_capacity_says(capacity, count):
     """The tokens with the highest scores change, as many as the share rounded up; all others pass by to the bit."""
     mx.random.seed(0)
-    block = GPT(GPTConfig(**_fields(SMALL) | {"mod_capacity": capacity})).blocks[1]
+    block = GPT(dataclasses.replace(SMALL, **{"mod_capacity": capacity})).blocks[1]
     x = stream()
     scores = (x @ block.router.weight.T).squeeze(-1)
 
@@ -244,6 +297,12 @@ def test_depths_change_as_many_tokens_as_the_capacity_says(capacity, count):
     assert set(losses) == {"capacity"}
 
 
+@pytest.mark.parametrize(("capacity", "length", "count"), [(0.07, 100, 7), (0.28, 25, 7), (0.55, 100, 55), (0.5, 1, 1)])
+def test_capacity_is_the_share_as_written(capacity, length, count):
+    """0.07 of 100 tokens are 7, although the product of the floats is above it."""
+    assert chosen_count(capacity, length) == count
+
+
 def test_every_second_block_is_routed():
     """Blocks 1 and 3 of 4 have a router; blocks 0 and 2 process every token."""
     assert [hasattr(block, "router") for block in model_of("depths").blocks] == [False, True, False, True]
@@ -252,7 +311,7 @@ def test_every_second_block_is_routed():
 def test_depths_of_full_capacity_weigh_what_the_block_adds():
     """With all tokens chosen, the result is the stream plus score times what the plain block adds."""
     mx.random.seed(0)
-    routed = GPT(GPTConfig(**_fields(SMALL) | {"mod_capacity": 1.0})).blocks[1]
+    routed = GPT(dataclasses.replace(SMALL, **{"mod_capacity": 1.0})).blocks[1]
     x = stream()
 
     y, _ = routed(x)
@@ -317,11 +376,7 @@ def test_auxiliary_losses_reach_the_routers():
     assert routers("balance") >= {"block.feed_forward.router.weight"}
 
 
-def test_combination_of_what_excludes_one_another_is_refused_by_name():
-    """The field that does not fit is named."""
-    with pytest.raises(ConfigError, match=r"\[GPTConfig\] n_kv_head: got 3, expected a divisor of n_head = 4"):
-        GPTConfig(**_fields(SMALL) | {"n_kv_head": 3})
-
-
-def _fields(config):
-    return {name: getattr(config, name) for name in config.__dataclass_fields__}
+def test_variants_that_exclude_one_another_are_refused():
+    """What changes one field twice is no combination."""
+    with pytest.raises(ConfigError, match=r"\[variants\] switch: got top_k a second time"):
+        combined("experts", "switch")

@@ -23,7 +23,7 @@ MODEL_OPTIONS: tuple[tuple[str, type, str, str], ...] = (
     ("balance_weight", float, "X", "weight of the load-balance loss"),
     ("router_z_weight", float, "X", "weight of the router z-loss"),
     ("mod_capacity", float, "P", "share of the tokens that every second block processes"),
-    ("capacity_weight", float, "X", "weight of the loss that makes this choice causal"),
+    ("capacity_weight", float, "X", "weight of the loss that teaches this choice"),
 )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tinygpt.environment import describe
+from tinygpt.equality import command
 from tinygpt.errors import TrainingError
 
 # As options of the command; the window of the suite's small models would be narrow here.
@@ -64,10 +64,12 @@ def curve(options: Sequence[str], *, steps: int) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train all variants, print a line for each, and return 1 if a loss does not fall or two curves differ."""
-    parser = argparse.ArgumentParser(prog="python -m tinygpt.equality.curves", description=__doc__)
-    parser.add_argument("--steps", type=int, default=200, metavar="N", help="of each run (default: %(default)s)")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write everything as JSON")
-    arguments = parser.parse_args(argv)
+    options = command.parser("equality.curves", __doc__)
+    options.add_argument("--steps", type=int, default=200, metavar="N", help="of each run (default: %(default)s)")
+    return command.main(options, _train_all, argv)
+
+
+def _train_all(arguments: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
     records, good = {}, True
     for variant, options in OPTIONS.items():
         plain, checkpointed = (curve([*options, *more], steps=arguments.steps) for more in ((), ("--grad-checkpoint",)))
@@ -76,10 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         records[variant] = {"options": options, "equal": equal, "plain": plain}
         first, last = plain[0]["loss"], plain[-1]["loss"]
         print(f"{variant}: loss {first:.3f} to {last:.3f}, curves {'equal' if equal else 'DIFFER'}", flush=True)
-    if arguments.report is not None:
-        report = {"environment": describe(), "steps": arguments.steps, "variants": records}
-        arguments.report.write_text(json.dumps(report) + "\n", encoding="utf-8")
-    return 0 if good else 1
+    return good, {"steps": arguments.steps, "variants": records}
 
 
 if __name__ == "__main__":

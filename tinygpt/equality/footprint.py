@@ -8,19 +8,18 @@ much smaller than its attention map, of which one more or less may be in flight.
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.optimizers as optim
 
-from tinygpt.checkpointing import checkpointed_blocks
+from tinygpt.checkpointing import Wrapper, checkpoint, checkpointed_blocks
 from tinygpt.config import GPTConfig
-from tinygpt.environment import backend, describe
+from tinygpt.environment import backend
+from tinygpt.equality import command
 from tinygpt.memory.dispatch import PLACES, move_to_place
 from tinygpt.memory.estimate import boundary_bytes
 from tinygpt.memory.measure import measure
@@ -28,27 +27,24 @@ from tinygpt.model import GPT
 from tinygpt.train import TrainStep
 from tinygpt.variants import VARIANTS, combined
 
-BASE = GPTConfig(n_layer=12, n_head=4, n_embd=32, n_mlp=16, context=16, vocab_size=64)
+BASE = GPTConfig(n_layer=36, n_head=4, n_embd=32, n_mlp=16, context=16, vocab_size=64)
 BATCH = 24
-DEPTHS = (12, 36)
 SLOPE_SLACK = 0.10  # of a boundary for each block: rule M2's own; one array more or less in flight makes 1 / 24
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The peaks of one variant, in bytes above weights and moments.
+    """The peaks of one model, in bytes above weights and moments.
 
     Attributes:
-        variant: Its name.
         compiled: Whether the gradients are a compiled function.
-        plain_bytes: Peak of the plain gradients at 12 blocks.
-        checkpointed_bytes: Peak with every block checkpointed.
+        plain_bytes: Peak of the plain gradients at a third of the depth.
+        checkpointed_bytes: The same with every block checkpointed.
         plain_slope_bytes: What a further plain block adds.
         slope_bytes: What a further checkpointed block adds.
         boundary_bytes: What it may add by arithmetic: its input, (B, T, D).
     """
 
-    variant: str
     compiled: bool
     plain_bytes: int
     checkpointed_bytes: int
@@ -67,23 +63,31 @@ class Footprint:
         return ""
 
 
-def footprint(*variants: str, compiled: bool) -> Footprint:
-    """Measure a variant, or several together."""
-    shallow, deep = DEPTHS
+def footprint(config: GPTConfig, *, compiled: bool, batch: int = BATCH, wrap: Wrapper = checkpoint) -> Footprint:
+    """Measure a model, at a third of its depth and at its own.
+
+    Args:
+        config: The model, of 36 blocks or another multiple of 3.
+        compiled: Whether the gradients are a compiled function.
+        batch: Sequences.
+        wrap: The wrapper.
+    """
+    depths = config.n_layer // 3, config.n_layer
     plain, checkpointed = (
-        {depth: _peak_bytes(variants, policy, depth, compiled) for depth in DEPTHS} for policy in ("none", "all")
+        [_peak_bytes(dataclasses.replace(config, n_layer=depth), policy, batch, compiled, wrap) for depth in depths]
+        for policy in ("none", "all")
     )
-    plain_slope, slope = ((peaks[deep] - peaks[shallow]) / (deep - shallow) for peaks in (plain, checkpointed))
-    boundary = boundary_bytes(BASE, batch=BATCH, context=BASE.context)
-    return Footprint("+".join(variants), compiled, plain[shallow], checkpointed[shallow], plain_slope, slope, boundary)
+    plain_slope, slope = ((high - low) / (depths[1] - depths[0]) for low, high in (plain, checkpointed))
+    boundary = boundary_bytes(config, batch=batch, context=config.context)
+    return Footprint(compiled, plain[0], checkpointed[0], plain_slope, slope, boundary)
 
 
-def _peak_bytes(variants: Sequence[str], policy: str, depth: int, compiled: bool) -> int:
-    config = combined(*variants, base=dataclasses.replace(BASE, n_layer=depth))
+def _peak_bytes(config: GPTConfig, policy: str, batch: int, compiled: bool, wrap: Wrapper) -> int:
     mx.random.seed(0)
     model = GPT(config)
-    step = TrainStep(model, optim.AdamW(1e-3), blocks=checkpointed_blocks(model.blocks, policy), compiled=compiled)
-    tokens = mx.random.randint(0, config.vocab_size, (BATCH, config.context + 1))
+    blocks = checkpointed_blocks(model.blocks, policy, wrap)
+    step = TrainStep(model, optim.AdamW(1e-3), blocks=blocks, compiled=compiled)
+    tokens = mx.random.randint(0, config.vocab_size, (batch, config.context + 1))
     mx.eval(tokens)
     return measure(
         lambda: step.gradients(tokens),
@@ -96,18 +100,18 @@ def _peak_bytes(variants: Sequence[str], policy: str, depth: int, compiled: bool
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure all variants, print a line for each, and return 1 if one keeps too much."""
-    parser = argparse.ArgumentParser(prog="python -m tinygpt.equality.footprint", description=__doc__)
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write everything as JSON")
-    arguments = parser.parse_args(argv)
-    found = []
+    return command.main(command.parser("equality.footprint", __doc__), _measure_all, argv)
+
+
+def _measure_all(_: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    records, good = [], True
     for variant in VARIANTS:
         for compiled in (False, True):
-            found.append(footprint(variant, compiled=compiled))
-            print(_line(found[-1]), flush=True)
-    if arguments.report is not None:
-        record: dict[str, Any] = {"environment": describe(), "footprints": [dataclasses.asdict(f) for f in found]}
-        arguments.report.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(f.problem for f in found) else 0
+            found = footprint(combined(variant, base=BASE), compiled=compiled)
+            good = good and not found.problem
+            records.append({"variant": variant, **dataclasses.asdict(found)})
+            print(f"{variant} {_line(found)}", flush=True)
+    return good, {"footprints": records}
 
 
 def _line(found: Footprint) -> str:
@@ -116,7 +120,7 @@ def _line(found: Footprint) -> str:
     plain_slope = found.plain_slope_bytes / found.boundary_bytes
     how = "compiled" if found.compiled else "eager"
     return (
-        f"{found.variant} {how}: checkpointed/plain {ratio:.3f}, a block adds {slope:.3f} of its input "
+        f"{how}: checkpointed/plain {ratio:.3f}, a block adds {slope:.3f} of its input "
         f"(plain {plain_slope:.1f}){': ' + found.problem if found.problem else ''}"
     )
 

@@ -2,8 +2,8 @@
 
 Ye et al. 2024, "Differential Transformer", https://arxiv.org/abs/2410.05258: lambda is re-parametrized (equation 2)
 and starts at 0.8 - 0.6 exp(-0.3 l) in block l, counted from 0; each head is normalised on its own and scaled by what
-lambda takes away. Where we differ: a head is as wide as an ordinary one, its two maps share the width; projections have
-biases; dropout, if any, acts on the difference of the maps.
+the initial lambda leaves. Where we differ: a head is as wide as an ordinary one, its two maps share the width;
+projections have biases; dropout, if any, acts on the difference of the maps.
 """
 
 import math

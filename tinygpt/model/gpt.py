@@ -12,6 +12,7 @@ import mlx.nn as nn
 from mlx.utils import tree_map_with_path
 
 from tinygpt.config import GPTConfig
+from tinygpt.errors import ConfigError
 from tinygpt.model.block import Block, Result
 from tinygpt.model.feed_forward import Losses
 from tinygpt.model.mod import MixtureOfDepths
@@ -19,7 +20,7 @@ from tinygpt.model.norm import make_norm
 from tinygpt.model.yoco import SharedCache, own_node
 
 INITIAL_DEVIATION = 0.02
-LAMBDA_DEVIATION = 0.1  # Ye et al. 2024, section 3.2
+LAMBDA_DEVIATION = 0.1  # as in the code of Ye et al. 2024, microsoft/unilm Diff-Transformer
 INTO_STREAM = ("output.weight", "narrow.weight")
 
 BlockFunction = Callable[..., Result]
@@ -57,7 +58,14 @@ class GPT(nn.Module):
 
         Shape:
             (B, T) integers to (B, T, V).
+
+        Raises:
+            ConfigError: The sequences are longer than the context.
         """
+        if tokens.shape[1] > self.config.context:
+            raise ConfigError(
+                f"[GPT] tokens: got {tokens.shape[1]} a sequence, expected at most the context, {self.config.context}"
+            )
         x = self.token_embedding(tokens)
         if self.config.position == "learned":
             x = x + self.position_embedding(mx.arange(tokens.shape[1]))

@@ -1,14 +1,16 @@
 """Mixture of depths: a block processes only the tokens that its router scores highest; the others pass by.
 
 Raposo et al. 2024, "Mixture-of-Depths", https://arxiv.org/abs/2404.02258, equation 1: the router's score multiplies
-what the block adds, and so has a gradient. The choice looks at the whole sequence, also at later tokens; the loss
-``capacity`` (section 3.5 there, the first method) teaches each score to say by its sign whether it is chosen.
+what the block adds, and so has a gradient. The choice looks at the whole sequence, also at later tokens, and so is not
+causal; the loss ``capacity`` (section 3.5 there, the first method) teaches each score to say by its sign alone whether
+it is chosen, which is what a sampler would go by.
 
 Where we differ: "what the block adds" is attention and feed-forward without the stream itself; chosen tokens keep
 their positions, and see one another only, or the whole shared cache.
 """
 
 import math
+from fractions import Fraction
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -51,11 +53,11 @@ class MixtureOfDepths(nn.Module):
 
 
 def chosen_count(capacity: float, length: int) -> int:
-    """Return how many of ``length`` tokens a block processes: the share, rounded up."""
-    return math.ceil(capacity * length)
+    """Return how many of ``length`` tokens a block processes: the share, as it is written, rounded up."""
+    return math.ceil(Fraction(str(capacity)) * length)  # as a float, 0.07 of 100 is above 7
 
 
 def _capacity(scores: mx.array, chosen: mx.array) -> mx.array:
     """Return the mean binary cross entropy of the scores against having been chosen."""
-    is_chosen = (chosen[..., None, :] == mx.arange(scores.shape[1])[:, None]).any(axis=-1)  # (B, T)
-    return mx.logaddexp(0, mx.where(is_chosen, -scores, scores)).mean()
+    signs = mx.put_along_axis(mx.ones_like(scores), chosen, mx.array(-1.0), axis=1)  # (B, T)
+    return mx.logaddexp(0, signs * scores).mean()

@@ -10,13 +10,13 @@ https://arxiv.org/abs/2401.04088), that of a single one is its probability (as i
 gradient; no noise. The router works in float32.
 """
 
-import functools
-
 import mlx.core as mx
 import mlx.nn as nn
 
 from tinygpt.config import GPTConfig
+from tinygpt.errors import ConfigError
 from tinygpt.model.feed_forward import Losses
+from tinygpt.model.products import can_gather
 from tinygpt.model.routing import highest
 
 
@@ -67,8 +67,14 @@ class Experts(nn.Module):
         Shape:
             (B, T, D) and (B, T, C) integers to (B, T, C, D).
         """
-        gather = self._products == "gather" or (self._products == "auto" and can_gather(x.dtype))
-        return self._gathered(x, chosen) if gather else self._dense(x, chosen)
+        if self._products == "dense" or (self._products == "auto" and not can_gather(x.dtype)):
+            return self._dense(x, chosen)
+        if not can_gather(x.dtype):
+            raise ConfigError(
+                f"[MixtureOfExperts] expert_products: got 'gather' in {x.dtype} on {mx.default_device()}, "
+                "expected auto or dense: MLX cannot gather that there"
+            )
+        return self._gathered(x, chosen)
 
     def _gathered(self, x: mx.array, chosen: mx.array) -> mx.array:
         """Multiply with the chosen experts only, the tokens of an expert side by side."""
@@ -80,8 +86,10 @@ class Experts(nn.Module):
 
     def _dense(self, x: mx.array, chosen: mx.array) -> mx.array:
         """Multiply with every expert, and keep what was chosen."""
-        everything = self._transformed(x[:, None], None).swapaxes(1, 2)  # (B, T, E, D)
-        return mx.take_along_axis(everything, chosen[..., None], axis=2)
+        # One row of tokens: with a batch axis, MLX would make the gradient of all weights for each sequence.
+        everything = self._transformed(x.reshape(1, -1, x.shape[-1]), None).swapaxes(0, 1)  # (B T, E, D)
+        taken = mx.take_along_axis(everything, chosen.reshape(-1, chosen.shape[-1], 1), axis=1)
+        return taken.reshape(*chosen.shape, -1)
 
     def _transformed(self, x: mx.array, experts: mx.array | None) -> mx.array:
         hidden = self.widen(x, experts)
@@ -103,29 +111,14 @@ class Stacked(nn.Module):
         """Multiply each row with the weights of its expert, or all rows with those of all.
 
         Shape:
-            (N, 1, inputs) and (N,) sorted integers to (N, 1, outputs); without integers, (B, 1 or E, T, inputs) to
-            (B, E, T, outputs).
+            (N, 1, inputs) and (N,) sorted integers to (N, 1, outputs); without integers, (1 or E, N, inputs) to
+            (E, N, outputs).
         """
         weight = self.weight.swapaxes(-1, -2)
         if experts is None:
             return x @ weight + self.bias[:, None] if "bias" in self else x @ weight
         product = mx.gather_mm(x, weight, rhs_indices=experts, sorted_indices=True)
         return product + self.bias[experts][:, None] if "bias" in self else product
-
-
-def can_gather(dtype: mx.Dtype) -> bool:
-    """Say whether MLX multiplies gathered matrices of that type on the default device; the CPU's only in float32."""
-    return _can_gather(dtype, mx.default_device().type)
-
-
-@functools.cache
-def _can_gather(dtype: mx.Dtype, _: mx.DeviceType) -> bool:
-    ones = mx.ones((1, 1, 1), dtype)
-    try:
-        mx.eval(mx.gather_mm(ones, ones, rhs_indices=mx.array([0])))
-    except RuntimeError:
-        return False
-    return True
 
 
 def _balance(probabilities: mx.array, chosen: mx.array) -> mx.array:

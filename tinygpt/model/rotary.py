@@ -5,6 +5,8 @@ we differ: the two coordinates of a rotated pair are half a vector apart, as in 
 rather than left to ``mx.fast.rope``, which takes no list of positions; mixture of depths has gaps in it.
 """
 
+import math
+
 import mlx.core as mx
 
 BASE = 10_000.0
@@ -17,7 +19,7 @@ def rotate(x: mx.array, positions: mx.array) -> mx.array:
         (B, H, T, K) with K even, and positions (B or 1, T), to (B, H, T, K).
     """
     half = x.shape[-1] // 2
-    frequencies = mx.exp(mx.arange(half) * (-mx.log(mx.array(BASE)) / half))
+    frequencies = mx.exp(mx.arange(half) * (-math.log(BASE) / half))
     angles = positions[:, None, :, None] * frequencies  # (B, 1, T, K / 2)
     cosine, sine = mx.cos(angles).astype(x.dtype), mx.sin(angles).astype(x.dtype)
     first, second = x[..., :half], x[..., half:]

@@ -5,7 +5,7 @@ It shares with MLX's model the configuration and the names of the weights, and n
 are copied. The papers are named in ``tinygpt.model``, with what is done differently there.
 """
 
-import math
+from decimal import ROUND_CEILING, Decimal
 
 import torch
 from torch.nn import functional
@@ -55,8 +55,9 @@ def forward(
 
 def training_loss(config: GPTConfig, loss: torch.Tensor, losses: Losses) -> torch.Tensor:
     """Return the loss of the text, and every auxiliary loss times its weight."""
-    weighted = (getattr(config, f"{name}_weight") * auxiliary for name, auxiliary in losses.items())
-    return sum(weighted, start=loss)
+    if config.n_expert > 1:
+        loss = loss + config.balance_weight * losses["balance"] + config.router_z_weight * losses["router_z"]
+    return loss + config.capacity_weight * losses["capacity"] if config.depth_routed else loss
 
 
 def norm(config: GPTConfig, weights: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -86,7 +87,8 @@ class Block:
     def _some_tokens(self, x: torch.Tensor, cache: Cache | None) -> tuple[torch.Tensor, Losses]:
         """Mixture of depths, Raposo et al. 2024, https://arxiv.org/abs/2404.02258, equation 1 and section 3.5."""
         scores = linear(self._weights, "router", x).squeeze(-1)  # (B, T)
-        count = math.ceil((self._config.mod_capacity or 1.0) * x.shape[1])
+        share = Decimal(repr(self._config.mod_capacity)) * x.shape[1]
+        count = int(share.to_integral_value(ROUND_CEILING))
         chosen = self._routes.choose(f"blocks.{self._index}.router", scores, count).sort().values
         rows = chosen[..., None].expand(-1, -1, x.shape[-1])  # (B, C, D)
         added, losses = self._added(part(self._weights, "block"), x.gather(1, rows), chosen, cache)

@@ -24,7 +24,7 @@ class StepLog:
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
-            TextColumn("loss {task.fields[loss]:.4f}"),
+            TextColumn("{task.fields[losses]}"),
             TextColumn("{task.fields[speed]:,.0f} tokens/s"),
             TimeRemainingColumn(),
             console=Console(),
@@ -35,17 +35,17 @@ class StepLog:
     def shown(self) -> Iterator[None]:
         """Keep the bar on the terminal inside the context."""
         with self._bar:
-            self._task = self._bar.add_task("", total=self._steps, loss=float("nan"), speed=0.0)
+            self._task = self._bar.add_task("", total=self._steps, losses="", speed=0.0)
             yield
 
     def show(self, report: StepReport) -> None:
         """Show one step."""
+        losses = {"loss": report.loss, **report.auxiliary}
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in losses.items())
         if self._bar.disable:
-            losses = {"loss": report.loss, **report.auxiliary}
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in losses.items())
             print(f"step {report.step}/{self._steps}  {shown}  {report.tokens_per_s:,.0f} tokens/s", flush=True)
         else:
-            self._bar.update(self._task, completed=report.step, loss=report.loss, speed=report.tokens_per_s)
+            self._bar.update(self._task, completed=report.step, losses=shown, speed=report.tokens_per_s)
 
 
 @contextmanager

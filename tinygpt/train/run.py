@@ -5,8 +5,12 @@ import statistics
 from contextlib import nullcontext
 from pathlib import Path
 
+import mlx.core as mx
+
 from tinygpt.environment import describe
+from tinygpt.errors import ConfigError
 from tinygpt.memory.in_flight import small_command_buffers
+from tinygpt.model.products import can_multiply
 from tinygpt.train.compiler import nothing_compiled, require_compiler
 from tinygpt.train.config import TrainConfig
 from tinygpt.train.log import StepLog, json_lines
@@ -23,10 +27,16 @@ def run(config: TrainConfig, json_path: Path | None = None) -> None:
 
     Raises:
         CompilerMissingError: MLX cannot compile here and ``config`` asks for it.
+        ConfigError: MLX cannot multiply in that dtype here.
         DataError: The text cannot be used, or the JSON file not be written.
         TrainingError: A loss is not finite.
     """
     small_command_buffers()
+    if not can_multiply(getattr(mx, config.dtype)):
+        raise ConfigError(
+            f"[train] dtype: got {config.dtype}, expected float32: this release of MLX cannot multiply it on "
+            f"{mx.default_device()}"
+        )
     if config.compile:
         require_compiler()
     with json_lines(json_path) as lines, nullcontext() if config.compile else nothing_compiled():
