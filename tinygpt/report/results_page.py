@@ -127,17 +127,17 @@ def verdicts_table(reports: Sequence[Record]) -> list[str]:
 
 
 def variants_table(reports: Sequence[Record]) -> list[str]:
-    """Return every variant's row out of one file each of curves, equality, footprint and precision, as Markdown."""
-    curves, equality, footprints, precision = reports
+    """Return every variant's row out of the reports of curves, cases, footprints and precision, as Markdown."""
+    found = {key: report[key] for report in reports for key in report}
     lines = [
         "| variant | equal cases | far from float64 | bound | share of a bound | in training "
         "| checkpointed/plain | a block adds | plain adds | loss |",
         "|---" * 10 + "|",
     ]
-    precise = {record["variant"]: record for record in precision["precision"]}
-    for name, curve in curves["variants"].items():
-        cases = [record["verdict"] for record in equality["cases"] if name in record["case"].split()[0].split("+")]
-        eager, compiled = (f for f in footprints["footprints"] if f["variant"] == name)
+    precise = {record["variant"]: record for record in found["precision"]}
+    for name, curve in found["variants"].items():
+        cases = [record["verdict"] for record in found["cases"] if name in record["case"].split()[0].split("+")]
+        eager, compiled = (f for f in found["footprints"] if f["variant"] == name)
         ours = precise.get(name)
         cells = [
             name,
