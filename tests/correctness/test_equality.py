@@ -39,7 +39,7 @@ def expect_equal(case):
     verdict = compare(case)
 
     assert verdict.differences == ()
-    assert verdict.leaves > 20
+    assert verdict.leaves >= 18  # the smallest model has 15 weights, and then there are loss, norm and next draw
     assert backend() != "cpu" or verdict.loose == ()
 
 
