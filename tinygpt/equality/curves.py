@@ -16,7 +16,7 @@ from typing import Any
 from tinygpt.equality import command
 from tinygpt.errors import TrainingError
 
-# As options of the command; the window of the suite's small models would be narrow here.
+# As options of the command.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "dense": (),
     "dropout": ("--dropout", "0.1"),
@@ -24,7 +24,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "rms": ("--norm", "rms"),
     "swiglu": ("--feed-forward", "swiglu"),
     "grouped": ("--n-kv-head", "2"),
-    "window": ("--window", "16"),
+    "window": ("--window", "5"),
     "differential": ("--attention", "differential"),
     "experts": ("--n-expert", "4", "--top-k", "2"),
     "dense-experts": ("--n-expert", "4", "--top-k", "2", "--expert-products", "dense"),
@@ -32,7 +32,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "depths": ("--mod-capacity", "0.5"),
     "yoco": ("--yoco",),
 }
-SMALL = ("--preset", "tiny", "--batch", "4", "--context", "32")
+SMALL = ("--preset", "tiny", "--n-layer", "2", "--batch", "2", "--context", "16")
 
 
 def curve(options: Sequence[str], *, steps: int) -> list[dict[str, Any]]:
