@@ -8,6 +8,7 @@ Probabilistic Rounding Error Analysis", https://doi.org/10.1137/18M1226312.
 """
 
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +36,10 @@ TRANSCENDENTAL_UNITS = 4.0
 # lies 6.6e-7 of it. More draws only narrow it. The largest of many elements varies less than one element does.
 DRAWS = 8
 SPREADS = 14.0
+
+# Of splitmix64, as signed numbers, since PyTorch has no others: shift and factor of each round.
+MIXING = ((30, 0xBF58476D1CE4E5B9 - (1 << 64)), (27, 0x94D049BB133111EB - (1 << 64)), (31, 1))
+SALT_STEP = 0x1E3779B97F4A7C15
 
 # Relative error of an operation, in units; sums and products have rules of their own.
 EXACT = (
@@ -84,7 +89,7 @@ def leaf_bounds(
         weights: By MLX's names.
         tokens: The tokens, and after each the one to predict.
         draws: Perturbed runs; at least 8.
-        seed: Of the random errors; PyTorch's global generator is not touched.
+        seed: Of the random errors; PyTorch's generators are not touched.
 
     Returns:
         The largest absolute difference to accept of ``loss``, of each auxiliary loss and of each gradient, by name.
@@ -99,10 +104,9 @@ def leaf_bounds(
         raise ReferenceModelError(f"[reference] draws: got {draws}, expected at least {DRAWS}")
     given, batch, routes = tensors(config, weights, "float64"), token_ids(tokens), Routes()
     exact = _results(config, given, batch, routes)
-    generator = torch.Generator().manual_seed(seed)
     squares = dict.fromkeys(exact, 0.0)
-    for _ in range(draws):
-        with Rounding(generator):
+    for draw in range(draws):
+        with Rounding(seed * draws + draw):
             perturbed = _results(config, given, batch, Routes(routes.chosen))
         for name, expected in exact.items():
             squares[name] += (perturbed[name] - expected).abs().max().item() ** 2
@@ -117,10 +121,10 @@ def _results(config: GPTConfig, weights: Mapping[str, Tensor], tokens: Tensor, r
 class Rounding(TorchDispatchMode):
     """Under it, every floating-point operation errs as it would in float32; PyTorch's backward passes do too."""
 
-    def __init__(self, generator: torch.Generator, unit: float = UNIT) -> None:
-        """Prepare errors of up to ``unit``, relative, from that generator."""
+    def __init__(self, seed: int, unit: float = UNIT) -> None:
+        """Prepare errors of up to ``unit``, relative; each seed makes others."""
         super().__init__()
-        self._generator = generator
+        self._seed = seed
         self._unit = unit
 
     def __torch_dispatch__(
@@ -141,18 +145,28 @@ class Rounding(TorchDispatchMode):
         # In place: an operation in place must stay one. Relative errors by a product: there is -inf in masked scores.
         if units:
             largest = units * self._unit
-            return result.mul_(self._drawn(result, 1 - largest, 1 + largest))
+            return result.mul_(1 + largest * self._drawn(result, operation))
         size = _size_of_sum(function, result, args, kwargs)
-        return result.addcmul_(size, self._drawn(result, -self._unit, self._unit))
+        return result.addcmul_(size, self._unit * self._drawn(result, operation))
 
-    def _drawn(self, result: Tensor, low: float, high: float) -> Tensor:
-        return torch.empty_like(result).uniform_(low, high, generator=self._generator)
+    def _drawn(self, result: Tensor, operation: object) -> Tensor:
+        """Return a number in [-1, 1) for each element: the same one for equal results of an operation.
+
+        Rounding is a function of what is rounded. Where a batch repeats itself, its errors do not average out.
+
+        Source: the mixing is that of splitmix64, Steele et al. 2014, https://doi.org/10.1145/2660193.2660195.
+        """
+        salt = ((zlib.crc32(str(operation).encode()) << 20) + self._seed) * SALT_STEP % (1 << 63)
+        mixed = result.to(torch.float64, copy=True).contiguous().view(torch.int64) + salt
+        for shift, factor in MIXING:
+            mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * factor
+        return (mixed >> 11).to(torch.float64) / (1 << 52)
 
     def _held(self, constant: float) -> float:
         """Return a constant as float32 might hold it: the same error for all elements."""
         if torch.tensor(constant, dtype=torch.float32).item() == constant:
             return constant
-        return constant * self._drawn(torch.tensor(1.0, dtype=torch.float64), 1 - self._unit, 1 + self._unit).item()
+        return constant * (1 + self._unit * self._drawn(torch.tensor(constant), "constant").item())
 
 
 def _has_floats(result: Any) -> bool:

@@ -89,12 +89,13 @@ def training_bounds(
     """
     routes = [Routes() for _ in batches]
     exact = list(_steps(config, tensors(config, weights, "float64"), batches, routes, update))
-    generator = torch.Generator().manual_seed(seed)
     squares = [0.0] * len(batches)
-    for _ in range(DRAWS):
+    for draw in range(DRAWS):
         again = [Routes(route.chosen) for route in routes]
         trained = tensors(config, weights, "float64")
-        for step, loss in enumerate(_steps(config, trained, batches, again, update, generator=generator)):
+        for step, loss in enumerate(
+            _steps(config, trained, batches, again, update, rounding=Rounding(seed * DRAWS + draw))
+        ):
             squares[step] += (loss - exact[step]) ** 2
     return [SPREADS * math.sqrt(square / DRAWS) for square in squares]
 
@@ -107,14 +108,14 @@ def _steps(
     update: AdamW,
     *,
     checkpointed: bool = False,
-    generator: torch.Generator | None = None,
+    rounding: Rounding | None = None,
 ) -> Iterator[float]:
-    """Train in place, with the errors of float32 if there is a generator, and yield the loss before each update."""
+    """Train in place, with the errors of float32 if there are some, and yield the loss before each update."""
     optimizer = torch.optim.AdamW(
         trained.values(), lr=update.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
     )
     for tokens, route in zip(batches, routes, strict=True):
-        with Rounding(generator) if generator else nullcontext():
+        with rounding or nullcontext():
             loss, _, gradients = differentiated(
                 config, trained, token_ids(tokens), routes=route, checkpointed=checkpointed
             )
@@ -124,8 +125,8 @@ def _steps(
             # Divides by norm + 1e-6, as TrainStep does.
             torch.nn.utils.clip_grad_norm_(trained.values(), update.clip_norm)
         optimizer.step()
-        if generator:
-            with torch.no_grad(), Rounding(generator):
+        if rounding:
+            with torch.no_grad(), rounding:
                 for weight in trained.values():
                     weight.mul_(1.0)  # stored, and so rounded
         yield loss.item()
