@@ -9,8 +9,8 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 import pytest
-from mlx.utils import tree_map
 
+from tinygpt.equality import Case
 from tinygpt.errors import ReferenceModelError
 from tinygpt.leaves import leaves
 from tinygpt.model import GPT, next_token_loss, training_loss
@@ -29,8 +29,6 @@ from tinygpt.reference import (  # noqa: E402
     torch_gpt,
     weights_of,
 )
-from tinygpt.reference.gradients import differentiated, tensors  # noqa: E402
-from tinygpt.reference.rounding import DRAWS, SPREADS, UNIT, Rounding  # noqa: E402
 from tinygpt.reference.routing import Routes  # noqa: E402
 
 LENGTH = 31
@@ -40,12 +38,9 @@ PAIRS = [pair for pair in pairs() if "dropout" not in pair]
 
 @functools.cache
 def case(*names):
-    """Return configuration, weights and tokens; no bias is zero and no scale one, or a wrong one would not show."""
-    mx.random.seed(0)
-    config = combined(*names)
-    model = GPT(config)
-    model.update(tree_map(lambda weight: weight + 0.1 * mx.random.normal(weight.shape), model.parameters()))
-    return config, weights_of(model), np.random.default_rng(0).integers(0, config.vocab_size, (2, LENGTH + 1))
+    """Return configuration, weights and tokens."""
+    found = Case(combined(*names), length=LENGTH)
+    return found.config, weights_of(found.model()), np.array(found.tokens())
 
 
 @functools.cache
@@ -306,171 +301,3 @@ def test_routes_repeat_what_was_chosen():
     first.choose("router", torch.tensor([0.0, 1.0]), 1)
 
     assert Routes(first.chosen).choose("router", torch.tensor([1.0, 0.0]), 1).tolist() == [1]
-
-
-def spread_and_real(terms, perturbed_sum):
-    """Return the root mean square error of perturbed sums, and of sums in float32, one term after the other."""
-    exact, real = terms.sum(1, dtype=np.float64), np.cumsum(terms.astype(np.float32), 1)[:, -1]
-    with Rounding(0):
-        perturbed = perturbed_sum()
-    return (np.sqrt(np.mean((sums - exact) ** 2)) for sums in (perturbed.flatten().numpy(), real))
-
-
-@pytest.mark.parametrize("shift", [0.0, 3.0], ids=["terms that cancel", "terms of one sign"])
-@pytest.mark.parametrize("count", [2, 64, 1024])
-def test_rounding_of_a_sum_is_that_of_float32(shift, count):
-    """The errors of a sum are as large as those of adding term after term in float32, or little larger."""
-    x = (np.random.default_rng(0).standard_normal((2000, count)) + shift).astype(np.float32).astype(np.float64)
-
-    spread, real = spread_and_real(x, lambda: torch.from_numpy(x).sum(1))
-
-    assert 0.9 < spread / real < 2
-
-
-@pytest.mark.parametrize("shift", [0.0, 3.0], ids=["terms that cancel", "terms of one sign"])
-@pytest.mark.parametrize("count", [1, 2, 64, 1024])
-def test_rounding_of_a_product_of_matrices_is_that_of_float32(shift, count):
-    """The errors are as large as those of products and sums in float32, or little larger."""
-    generator = np.random.default_rng(0)
-    left, right = (
-        (generator.standard_normal((2000, count)) + shift).astype(np.float32).astype(np.float64) for _ in range(2)
-    )
-
-    spread, real = spread_and_real(
-        left * right, lambda: torch.from_numpy(left)[:, None].bmm(torch.from_numpy(right)[..., None])
-    )
-
-    assert 0.9 < spread / real < 2
-
-
-def test_rounding_leaves_exact_operations_alone():
-    """What moves values, chooses among them or turns their sign around has no error."""
-    x = torch.arange(12, dtype=torch.float64).view(3, 4) / 7
-
-    with Rounding(0):
-        moved = torch.cat([-x.t()[1:, None], x.gather(0, torch.tensor([[2, 1, 0, 0]])).view(1, 1, 4)[..., :3]])
-
-    assert torch.equal(moved, torch.cat([-x.t()[1:, None], torch.stack([x[2, 0], x[1, 1], x[0, 2]]).view(1, 1, 3)]))
-
-
-def test_rounding_reaches_the_backward_pass():
-    """The gradient of an exact forward pass is perturbed by about one unit, too."""
-    x = torch.ones(1000, dtype=torch.float64, requires_grad=True)
-    y = x * 3
-
-    arriving = torch.linspace(1, 2, 1000, dtype=torch.float64)
-
-    with Rounding(0):
-        (gradient,) = torch.autograd.grad(y, x, arriving)
-
-    errors = (gradient / (3 * arriving) - 1).abs()
-    assert UNIT / 2 < errors.max().item() <= UNIT * 1.001
-
-
-def test_equal_numbers_round_alike():
-    """Rounding is a function of what is rounded: the errors of a thousand equal logarithms do not average out."""
-    x = torch.full((1000,), 4.0, dtype=torch.float64)
-
-    one, other = [], []
-    for seed, found in ((0, one), (1, other)):
-        with Rounding(seed):
-            found.append(x.log())
-
-    assert one[0].unique().numel() == other[0].unique().numel() == 1
-    assert one[0][0] != other[0][0] != x.log()[0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_rounding_of_no_size_changes_nothing(name):
-    """Every operation that is written out in elementary ones computes what PyTorch's own does."""
-    config, weights, tokens = case(name)
-    given, batch = tensors(config, weights, "float64"), torch.from_numpy(tokens)
-    routes = Routes()
-    loss, auxiliary, gradients = differentiated(config, given, batch, routes=routes)
-
-    with Rounding(0, unit=0.0):
-        again = differentiated(config, given, batch, routes=Routes(routes.chosen))
-
-    for expected, got in zip([loss, *auxiliary.values()], [again[0], *again[1].values()], strict=True):
-        assert got.item() == pytest.approx(expected.item(), rel=1e-13)
-    assert all((again[2][leaf] - expected).abs().max() < 1e-13 for leaf, expected in gradients.items())
-
-
-def test_rounding_refuses_an_operation_that_it_does_not_know():
-    """What would pass without an error would make a bound too small."""
-    x = torch.ones(2, dtype=torch.float64)
-
-    with pytest.raises(ReferenceModelError, match=r"operation: got aten.cosh.default"), Rounding(0):
-        x.cosh()
-
-
-def test_bounds_depend_on_their_seed_alone():
-    """The same seed gives the same bounds, and PyTorch's global generator is left alone."""
-    before = torch.get_rng_state()
-
-    first, again, other = (leaf_bounds(*case("dense"), seed=seed) for seed in (1, 1, 2))
-
-    assert first == again
-    assert first != other
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_bounds_are_of_the_size_of_float32():
-    """A gradient's bound is above one rounding and below 1e-3 of it, that of a gradient that vanishes far below."""
-    gradients = reference_gradients(*case("dense")).gradients
-    shares = {leaf: bounds("dense")[leaf] / np.abs(gradient).max() for leaf, gradient in gradients.items()}
-
-    vanishing = {leaf for leaf, share in shares.items() if share > 1}
-
-    assert vanishing == {f"blocks.{index}.attention.key_value.key.bias" for index in range(4)}
-    assert all(UNIT < share < 1e-3 for leaf, share in shares.items() if leaf not in vanishing)
-    assert max(bounds("dense")[leaf] for leaf in vanishing) < 1e-6
-
-
-def test_bounds_need_draws():
-    """The factor holds for eight draws and more."""
-    with pytest.raises(ReferenceModelError, match="draws: got 7, expected at least 8"):
-        leaf_bounds(*case("dense"), draws=DRAWS - 1)
-
-
-def test_spreads_leave_one_in_a_million():
-    """Beyond the factor lies less than 1e-6 of Student's t distribution with as many degrees of freedom as draws."""
-    x = np.exp(np.linspace(math.log(SPREADS), math.log(1e6), 100_001))
-    density = math.gamma((DRAWS + 1) / 2) / math.gamma(DRAWS / 2) / math.sqrt(DRAWS * math.pi)
-
-    beyond = 2 * np.trapezoid(density * (1 + x * x / DRAWS) ** (-(DRAWS + 1) / 2), x)
-
-    assert 0.5e-6 < beyond < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("got", "difference", "within"),
-    [
-        pytest.param({"a": [1.0, 4.01]}, 0.0025, True, id="within"),
-        pytest.param({"a": [1.0, 4.1]}, 0.025, False, id="beyond"),
-        pytest.param({"a": [1.0, math.nan]}, math.nan, False, id="not a number"),
-        pytest.param({"a": [1.0]}, math.inf, False, id="another shape"),
-        pytest.param({}, math.inf, False, id="missing"),
-    ],
-)
-def test_differences_are_shares_of_the_largest_value(got, difference, within):
-    """A difference and its bound have one unit, and what is not comparable is not within."""
-    (row,) = relative_differences(got, {"a": [1.0, 4.0]}, {"a": 0.02})
-
-    assert row.difference == pytest.approx(difference, nan_ok=True)
-    assert row.within is within
-    assert row.bound == pytest.approx(0.005 if "a" in got and len(got["a"]) == 2 else 0.02)
-
-
-def test_differences_are_absolute_where_nothing_is_expected():
-    """A value below its own bound is no unit."""
-    (row,) = relative_differences({"a": 3e-9}, {"a": 1e-17}, {"a": 1e-8})
-
-    assert row == ("a", pytest.approx(3e-9), 1e-8, True)
-
-
-def test_differences_show_a_leaf_too_many():
-    """A gradient that nobody expects is a failure, too."""
-    rows = relative_differences({"a": 1.0, "b": 1.0}, {"a": 1.0}, {"a": 0.0, "b": 1.0})
-
-    assert [row.within for row in rows] == [True, False]

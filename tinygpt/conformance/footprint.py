@@ -92,7 +92,7 @@ class FootprintCase:
     def again(self) -> "FootprintCase":
         """Return the case with more trials, before anything is held against a reading.
 
-        On a busy machine the main thread may run ahead at every place, and the least peak is not met: 1 of 5 runs.
+        On a busy machine the main thread may run ahead at every place, and the least peak is not met.
         """
         return replace(self, rounds=3 * self.rounds)
 

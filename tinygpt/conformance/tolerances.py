@@ -26,6 +26,12 @@ class Tolerance:
 
 EXACT = Tolerance(0.0, "the checkpointed run performs the operations of the plain one")
 
+OTHER_ORDER = Tolerance(
+    1e-5,
+    "one value computed in two ways: the same terms added in another order, a few dozen times one after another, "
+    "with a rounding of 1.2e-7 each time",
+)
+
 
 def atomic_additions(rows: int, epsilon: float = FLOAT32_EPSILON) -> Tolerance:
     """Return the tolerance for a sum of ``rows`` numbers of a precision, in an order that changes from run to run."""
