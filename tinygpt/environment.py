@@ -45,6 +45,13 @@ def describe() -> dict[str, Any]:
     }
 
 
+def written_by() -> dict[str, str]:
+    """Return what a file says about where it comes from: releases and backend."""
+    from tinygpt import __version__  # noqa: PLC0415
+
+    return {"tinygpt": __version__, "mlx": _version("mlx") or "unknown", "backend": backend()}
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

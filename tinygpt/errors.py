@@ -24,6 +24,18 @@ class DataError(TinyGPTError, ValueError):
     """A corpus cannot be read, is not text, or is too short."""
 
 
+class TinyGPTFileError(TinyGPTError, ValueError):
+    """A ``.tinygpt`` file is damaged, of a newer version, or none at all."""
+
+
+class ResumeError(TinyGPTError, ValueError):
+    """A run cannot go on from its file as it was asked to."""
+
+
+class SaveError(TinyGPTError, OSError):
+    """A ``.tinygpt`` file cannot be written; the one that was there is as it was."""
+
+
 class CheckpointError(TinyGPTError, RuntimeError):
     """A checkpointed call cannot be recomputed faithfully."""
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tinygpt.cli import judge, train
-from tinygpt.errors import TinyGPTError, TrainingError, UsageError
+from tinygpt.cli import info, judge, train
+from tinygpt.errors import SaveError, TinyGPTError, TrainingError, UsageError
 
 EXIT_USAGE = 2
 EXIT_TRAINING = 3
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except TinyGPTError as error:
         print(error, file=sys.stderr)
-        return EXIT_TRAINING if isinstance(error, TrainingError) else usage
+        return EXIT_TRAINING if isinstance(error, TrainingError | SaveError) else usage
     except ImportError as error:
         if not (error.name or "").startswith("mlx") and "mlx" not in str(error):
             raise
@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="tinygpt", description="A GPT on MLX whose gradient checkpointing is verified.")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     train.add(commands.add_parser("train", help="train a model on a text", description="Train a model on a text."))
+    info.add(commands.add_parser("info", help="show a .tinygpt file", description="Show a .tinygpt file."))
     judge.add_check(
         commands.add_parser("check", help="judge a checkpoint wrapper", description="Judge a checkpoint wrapper.")
     )

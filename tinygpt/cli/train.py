@@ -2,10 +2,13 @@
 
 import argparse
 import dataclasses
+import os
 from pathlib import Path
+from typing import Any
 
-from tinygpt.config import GPTConfig
+from tinygpt.errors import UsageError
 from tinygpt.presets import preset
+from tinygpt.train_config import TrainConfig
 
 # Fields of GPTConfig that change a preset, with what they hold and what they mean.
 MODEL_OPTIONS: tuple[tuple[str, type, str, str], ...] = (
@@ -27,68 +30,74 @@ MODEL_OPTIONS: tuple[tuple[str, type, str, str], ...] = (
 )
 
 
+# What a new run does unless told otherwise; one that goes on does what its file says.
+DEFAULTS: dict[str, Any] = {"steps": 20, "batch": 8, "policy": "none"}
+PRESET = "tiny"
+
+
 def add(train: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command; an option that is not given leaves no trace."""
+    train.set_defaults(run=_train)
+    train.argument_default = argparse.SUPPRESS
     add = train.add_argument
-    add("--preset", default="tiny", metavar="P", help="tiny, huge, mega, behemoth or titan (default: %(default)s)")
-    add("--steps", type=int, default=20, metavar="N", help="optimizer steps (default: %(default)s)")
-    add("--batch", type=int, default=8, metavar="B", help="sequences in a step (default: %(default)s)")
+    add("--preset", metavar="P", help=f"tiny, huge, mega, behemoth or titan (default: {PRESET})")
+    add("--steps", type=int, metavar="N", help=f"optimizer steps in all (default: {DEFAULTS['steps']})")
+    add("--batch", type=int, metavar="B", help=f"sequences in a step (default: {DEFAULTS['batch']})")
     add("--context", type=int, metavar="T", help="tokens in a sequence (default: the preset's)")
     add("--corpus", type=Path, metavar="FILE", help="a UTF-8 text (default: the source of Python's standard library)")
     add(
-        "--grad-checkpoint", nargs="?", const="all", default="none", metavar="POLICY",
-        help="recompute activations instead of keeping them: none or all (all if given without a policy)",
+        "--grad-checkpoint", dest="policy", nargs="?", const="all", metavar="POLICY",
+        help="recompute activations instead of keeping them: none, all, every:K (the first of every K blocks) "
+        "or first:N (the first N blocks); all if given without a policy",
     )  # fmt: skip
+    add("--no-grad-checkpoint", dest="policy", action="store_const", const="none", help="keep them all (default)")
+    add("--wrapper", metavar="NAME", help="tinygpt, mlx.nn, mlx.core or seed-recipe (default: tinygpt)")
     add(
-        "--wrapper",
-        default="tinygpt",
-        metavar="NAME",
-        help="tinygpt, mlx.nn, mlx.core or seed-recipe (default: %(default)s)",
-    )
-    add("--no-compile", action="store_true", help="run every operation on its own; needs no C++ compiler on the CPU")
-    add("--dtype", default="float32", metavar="DTYPE", help="float32 or bfloat16 (default: %(default)s)")
-    add(
-        "--clip-norm",
-        type=float,
-        default=1.0,
-        metavar="X",
-        help="largest norm of the gradients, 0 for no clipping (default: %(default)s)",
-    )
-    add("--lr", type=float, default=1e-3, metavar="X", help="learning rate of AdamW (default: %(default)s)")
-    add(
-        "--seed", type=int, default=0, metavar="N", help="of weights, dropout and choice of text (default: %(default)s)"
-    )
+        "--compile", action=argparse.BooleanOptionalAction,
+        help="compile the step, which on the CPU needs a C++ compiler (default: yes)",
+    )  # fmt: skip
+    add("--dtype", metavar="DTYPE", help="float32 or bfloat16 (default: float32)")
+    add("--clip-norm", type=float, metavar="X", help="largest norm of the gradients, 0 for no clipping (default: 1.0)")
+    add("--lr", dest="learning_rate", type=float, metavar="X", help="learning rate of AdamW (default: 0.001)")
+    add("--seed", type=int, metavar="N", help="of weights, dropout and choice of text (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write a JSON line for each step, and a summary")
-    model = train.add_argument_group("the model, where it is not the preset's")
+    _add_file(train.add_argument_group("the .tinygpt file"))
+    _add_model(train.add_argument_group("the model, where it is not the preset's"))
+
+
+def _add_file(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--out", type=Path, metavar="FILE", help="save the run at its end, and when SIGINT or SIGTERM stop it")
+    add("--save-every", type=int, metavar="N", help="and after every N steps; the file before it is kept as .previous")
+    add("--resume", type=Path, metavar="FILE", help="go on from a file, and save to it unless --out says otherwise")
+    add("--allow-corpus-change", action="store_true", help="go on with another text")
+
+
+def _add_model(group: argparse._ArgumentGroup) -> None:
     for name, kind, metavar, meaning in MODEL_OPTIONS:
-        option = f"--{name.replace('_', '-')}"
-        model.add_argument(option, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=meaning)
-    model.add_argument(
-        "--yoco", action="store_true", default=argparse.SUPPRESS, help="one shared cache for the second half"
-    )
-    train.set_defaults(run=_train)
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=meaning)
+    group.add_argument("--yoco", action="store_true", help="one shared cache for the second half")
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    from tinygpt.train import TrainConfig  # noqa: PLC0415  (MLX only when it is needed)
-    from tinygpt.train.run import run  # noqa: PLC0415
+    from tinygpt.train.run import Output, resume, run  # noqa: PLC0415  (MLX only when it is needed)
 
-    fields = {field.name for field in dataclasses.fields(GPTConfig)}
-    changes = {name: value for name, value in vars(arguments).items() if name in fields and name != "context"}
-    model = dataclasses.replace(preset(arguments.preset), **changes)
-    config = TrainConfig(
-        model=model,
-        steps=arguments.steps,
-        batch=arguments.batch,
-        context=model.context if arguments.context is None else arguments.context,
-        corpus=arguments.corpus,
-        policy=arguments.grad_checkpoint,
-        wrapper=arguments.wrapper,
-        compile=not arguments.no_compile,
-        dtype=arguments.dtype,
-        clip_norm=arguments.clip_norm,
-        learning_rate=arguments.lr,
-        seed=arguments.seed,
-    )
-    run(config, arguments.json)
-    return 0
+    given = vars(arguments)
+    output = Output(json=given.get("json"), file=_real(given.get("out")), save_every=given.get("save_every"))
+    asked = {field.name: given[field.name] for field in dataclasses.fields(TrainConfig) if field.name in given}
+    model = {name: given[name] for name in (*(option[0] for option in MODEL_OPTIONS), "yoco") if name in given}
+    if "resume" in given:
+        if "preset" in given:
+            model = dataclasses.asdict(dataclasses.replace(preset(given["preset"]), **model))
+        return resume(
+            given["resume"], output, asked=asked, model=model, allow_corpus_change="allow_corpus_change" in given
+        )
+    if "allow_corpus_change" in given:
+        raise UsageError("[train] --allow-corpus-change: got no --resume, expected one with it")
+    shape = dataclasses.replace(preset(given.get("preset", PRESET)), **model)
+    return run(TrainConfig(model=shape, **{**DEFAULTS, "context": shape.context, **asked}), output)
+
+
+def _real(path: Path | None) -> Path | None:
+    """Return where a path leads: what is saved under a link goes where the link points."""
+    return None if path is None else Path(os.path.realpath(path))

@@ -61,3 +61,7 @@ def _check_dense(config: GPTConfig) -> None:
     for field, expected in DENSE.items():
         if getattr(config, field) != expected:
             raise ConfigError(f"[estimate] {field}: got {getattr(config, field)!r}, expected {expected!r}")
+
+
+def peak_bytes(config, **kwargs) -> int:
+    return 0

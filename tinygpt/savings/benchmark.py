@@ -24,7 +24,7 @@ from tinygpt.memory.measure import counters, reset_peak, settle
 from tinygpt.model import GPT
 from tinygpt.presets import ROWS, Row
 from tinygpt.train import DTYPES, TrainStep
-from tinygpt.train.data import batches, read_corpus
+from tinygpt.train.data import Batches, read_corpus
 
 PLAIN = "plain"
 WARM_UP_ROUNDS = 2
@@ -60,11 +60,11 @@ def benchmark_row(row: Row, setting: Setting, *, wrappers: Sequence[str], rounds
     """
     steps = _prepare(row, setting, wrappers)
     settle()  # a larger buffer in the cache, left by another row, would count with its whole size
-    text = batches(read_corpus(None), batch=row.batch, context=row.context, seed=0)
+    text = Batches(read_corpus(None), batch=row.batch, context=row.context, seed=0)
     peaks: dict[str, list[int]] = {name: [] for name in wrappers}
     seconds: dict[str, list[float]] = {name: [] for name in wrappers}
     for number in range(WARM_UP_ROUNDS + rounds):
-        tokens = mx.array(next(text), mx.int32)
+        tokens = mx.array(text.at(number), mx.int32)
         for name, step in steps.items():
             mx.synchronize()
             reset_peak()

@@ -1,6 +1,6 @@
 """Training a GPT on real text."""
 
-from tinygpt.train.config import DTYPES, TrainConfig
+from tinygpt.train_config import DTYPES, TrainConfig
 from tinygpt.train.step import Gradients, TrainStep
 from tinygpt.train.trainer import StepReport, Trainer
 

@@ -1,13 +1,14 @@
 """Real text as batches of bytes."""
 
+import hashlib
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tinygpt.errors import DataError
+from tinygpt.tinygpt_file import Fingerprint
 
 
 def read_corpus(path: Path | None) -> npt.NDArray[np.uint8]:
@@ -29,20 +30,37 @@ def read_corpus(path: Path | None) -> npt.NDArray[np.uint8]:
     return np.frombuffer(text, np.uint8)
 
 
-def batches(corpus: npt.NDArray[np.uint8], *, batch: int, context: int, seed: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield windows from random places of the text, for ever, the same for the same seed.
+class Batches:
+    """Windows from random places of a text; those of a step are a function of the seed and its number alone.
 
-    Shape:
-        Each (B, T + 1): the tokens, and after each the one to predict.
-
-    Raises:
-        DataError: The text is shorter than one window.
+    So a run that goes on needs to know no more than where it was.
     """
-    if len(corpus) <= context:
-        raise DataError(f"[corpus] length: got {len(corpus)} bytes, expected at least {context + 1} (context + 1)")
-    windows = np.lib.stride_tricks.sliding_window_view(corpus, context + 1)
-    generator = np.random.default_rng(seed)
-    return (windows[generator.integers(len(windows), size=batch)] for _ in iter(int, 1))
+
+    def __init__(self, corpus: npt.NDArray[np.uint8], *, batch: int, context: int, seed: int) -> None:
+        """Cut a text of shape (N,) into windows of ``context + 1`` tokens.
+
+        Raises:
+            DataError: The text is shorter than one window.
+        """
+        if len(corpus) <= context:
+            raise DataError(f"[corpus] length: got {len(corpus)} bytes, expected at least {context + 1} (context + 1)")
+        self._windows = np.lib.stride_tricks.sliding_window_view(corpus, context + 1)
+        self._batch = batch
+        self._seed = seed
+
+    def at(self, step: int) -> npt.NDArray[np.uint8]:
+        """Return the batch of a step, from 1.
+
+        Shape:
+            (B, T + 1): the tokens, and after each the one to predict.
+        """
+        generator = np.random.default_rng((self._seed, step))
+        return self._windows[generator.integers(len(self._windows), size=self._batch)]
+
+
+def fingerprint(corpus: npt.NDArray[np.uint8]) -> Fingerprint:
+    """Return what tells a text from any other."""
+    return Fingerprint(len(corpus), hashlib.sha256(corpus.data).hexdigest())
 
 
 def _read(path: Path) -> bytes:

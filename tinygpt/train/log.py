@@ -17,9 +17,10 @@ from tinygpt.train.trainer import StepReport
 class StepLog:
     """Shows steps on stdout: a bar on a terminal, otherwise a line each."""
 
-    def __init__(self, steps: int) -> None:
-        """Prepare for ``steps`` reports."""
+    def __init__(self, steps: int, *, done: int = 0) -> None:
+        """Prepare for the reports of a run of ``steps``, some of which are done."""
         self._steps = steps
+        self._done = done
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -35,7 +36,7 @@ class StepLog:
     def shown(self) -> Iterator[None]:
         """Keep the bar on the terminal inside the context."""
         with self._bar:
-            self._task = self._bar.add_task("", total=self._steps, losses="", speed=0.0)
+            self._task = self._bar.add_task("", total=self._steps, completed=self._done, losses="", speed=0.0)
             yield
 
     def show(self, report: StepReport) -> None:
@@ -49,8 +50,8 @@ class StepLog:
 
 
 @contextmanager
-def json_lines(path: Path | None) -> Iterator["JsonLines"]:
-    """Open a file for JSON lines; nothing is written where ``path`` is None.
+def json_lines(path: Path | None, *, append: bool = False) -> Iterator["JsonLines"]:
+    """Open a file for JSON lines, after those that are there if so asked; nothing is written where ``path`` is None.
 
     Raises:
         DataError: The file cannot be written.
@@ -59,7 +60,7 @@ def json_lines(path: Path | None) -> Iterator["JsonLines"]:
         yield JsonLines(None)
         return
     try:
-        file = path.open("w", encoding="utf-8")
+        file = path.open("a" if append else "w", encoding="utf-8")
     except OSError as error:
         raise DataError(f"[json] {path}: got {error.strerror or error}, expected a file to write to") from None
     with file:

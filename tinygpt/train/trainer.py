@@ -1,8 +1,10 @@
 """A training run: make the model, step through the text, report every step and at the end what memory it took."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import cast
 
@@ -10,13 +12,17 @@ import mlx.core as mx
 import mlx.optimizers as optim
 
 from tinygpt.checkpointing import checkpointed_blocks, wrapper
+from tinygpt.environment import written_by
 from tinygpt.errors import TrainingError
 from tinygpt.memory.in_flight import lean_evaluation
 from tinygpt.memory.measure import Counters, counters, reset_peak, settle
 from tinygpt.model import GPT
-from tinygpt.train.config import TrainConfig
-from tinygpt.train.data import batches, read_corpus
+from tinygpt.tinygpt_file import Header, save
+from tinygpt.train import state
+from tinygpt.train.data import Batches, fingerprint, read_corpus
+from tinygpt.train.resume import with_corpus
 from tinygpt.train.step import TrainStep
+from tinygpt.train_config import OPTIMIZER, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -37,42 +43,79 @@ class StepReport:
 
 
 class Trainer:
-    """Trains one model on one text."""
+    """Trains one model on one text.
 
-    def __init__(self, config: TrainConfig) -> None:
+    Attributes:
+        header: What its file would say now.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        *,
+        saved: tuple[Header, dict[str, mx.array]] | None = None,
+        allow_corpus_change: bool = False,
+    ) -> None:
         """Read the text and make the model and the optimizer.
+
+        Args:
+            config: What to train.
+            saved: The header and the tensors of the file that the run goes on from, of that configuration. The
+                tensors are taken out of the dict, so that nobody else holds them.
+            allow_corpus_change: Whether the text may be another than that of ``saved``.
 
         Raises:
             ConfigError: There is no such policy or wrapper.
             DataError: The text cannot be used.
+            ResumeError: The text is another.
         """
         self.config = config
         wrap = wrapper(config.wrapper)
         corpus = read_corpus(config.corpus)
-        self._batches = batches(corpus, batch=config.batch, context=config.context, seed=config.seed)
+        self._batches = Batches(corpus, batch=config.batch, context=config.context, seed=config.seed)
+        self.header = Header(config=config, step=0, corpus=fingerprint(corpus))
+        tensors: dict[str, mx.array] = {}
+        if saved is not None:
+            self.header = with_corpus(saved[0], self.header.corpus, allow_change=allow_corpus_change)
+            tensors = saved[1]
         mx.random.seed(config.seed)
         self.model = GPT(config.model)
         self.model.set_dtype(getattr(mx, config.dtype))
+        self._optimizer = optim.AdamW(
+            config.learning_rate, **{name: value for name, value in OPTIMIZER.items() if name != "name"}
+        )
+        if tensors:  # before anything is computed, so that the weights that were just drawn never are
+            state.restore(self.model, self._optimizer, tensors)
+            self._optimizer.learning_rate = config.learning_rate
         self.step = TrainStep(
             self.model,
-            optim.AdamW(config.learning_rate, bias_correction=True),
+            self._optimizer,
             blocks=checkpointed_blocks(self.model.blocks, config.policy, wrap),
             clip_norm=config.clip_norm,
             compiled=config.compile,
         )
 
+    def save(self, path: Path, *, keep_previous: bool = True) -> None:
+        """Write the run as it is now; ``keep_previous`` as in ``tinygpt_file.save``.
+
+        Raises:
+            SaveError: The file cannot be written; what was there is as it was.
+        """
+        header = dataclasses.replace(self.header, written_by=written_by())
+        save(path, header, state.tensors(self.model, self._optimizer), keep_previous=keep_previous)
+
     def run(self) -> Iterator[StepReport]:
-        """Train, and yield a report after every step; the peak is counted from here.
+        """Train up to the last step, and yield a report after every one; the peak is counted from here.
 
         Raises:
             TrainingError: A loss is not finite.
         """
         settle()
         reset_peak()
-        for number in range(1, self.config.steps + 1):
+        for number in range(self.header.step + 1, self.config.steps + 1):
             start = perf_counter()
             with lean_evaluation():
-                gradients = self.step.gradients(mx.array(next(self._batches), mx.int32))
+                gradients = self.step.gradients(mx.array(self._batches.at(number), mx.int32))
                 self.step.update(gradients)
             seconds = perf_counter() - start
             losses = {name: cast("float", loss.item()) for name, loss in gradients.auxiliary.items()}
@@ -80,6 +123,7 @@ class Trainer:
             for name, value in {"loss": loss, **losses}.items():
                 if not math.isfinite(value):
                     raise TrainingError(f"[train] {name} at step {number}: got {value}, expected a finite number")
+            self.header = dataclasses.replace(self.header, step=number)
             yield StepReport(number, loss, self.config.batch * self.config.context / seconds, losses)
 
     def memory(self) -> Counters:

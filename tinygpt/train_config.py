@@ -1,13 +1,26 @@
-"""What a training run is to do, validated when it is made."""
+"""What a training run is to do, validated when it is made.
+
+Separate from the trainer, because a ``.tinygpt`` file has it in its header, and is read without one.
+"""
 
 import dataclasses
-import math
+import sys
 from pathlib import Path
+from typing import Any
 
 from tinygpt.config import GPTConfig
 from tinygpt.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16")
+
+# MLX's own defaults, but for the correction of the first steps.
+OPTIMIZER: dict[str, Any] = {
+    "name": "AdamW",
+    "betas": [0.9, 0.999],
+    "eps": 1e-8,
+    "weight_decay": 0.01,
+    "bias_correction": True,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,9 +70,15 @@ class TrainConfig:
             )
         if self.dtype not in DTYPES:
             raise ConfigError(f"[train] dtype: got {self.dtype!r}, expected one of {', '.join(DTYPES)}")
-        if not (math.isfinite(self.clip_norm) and self.clip_norm >= 0):
+        if type(self.compile) is not bool:
+            raise ConfigError(f"[train] compile: got {self.compile!r}, expected True or False")
+        if not (_is_finite(self.clip_norm) and self.clip_norm >= 0):
             raise ConfigError(f"[train] clip_norm: got {self.clip_norm!r}, expected a number of at least 0")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+        if not (_is_finite(self.learning_rate) and self.learning_rate > 0):
             raise ConfigError(f"[train] learning_rate: got {self.learning_rate!r}, expected a positive number")
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ConfigError(f"[train] seed: got {self.seed!r}, expected an integer in [0, 2^63)")
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max

@@ -1,0 +1,55 @@
+"""What is wrong with the contents of a file, told before it is known which file it is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tinygpt.errors import TinyGPTFileError
+
+LONGEST = 80
+
+
+class UnfitError(Exception):
+    """Something in a file is not as it has to be."""
+
+    def __init__(self, what: str, got: object, expected: object) -> None:
+        """Take the three parts of every error; what is long is cut."""
+        super().__init__(f"{cut(what)}: got {cut(got)}, expected {expected}")
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Turn what goes wrong inside the context into one error that names the file.
+
+    Raises:
+        TinyGPTFileError: The system cannot read the file, or its contents are unfit.
+    """
+    try:
+        yield
+    except UnfitError as error:
+        raise TinyGPTFileError(f"[{path}] {error}") from None
+    except OSError as error:
+        raise TinyGPTFileError(
+            f"[{path}] file: got {error.strerror or error}, expected a readable .tinygpt file"
+        ) from None
+
+
+def cut(value: object) -> str:
+    """Return a value as text that fits into an error, whatever it is."""
+    text = str(value)
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+
+
+def described(value: object) -> str:
+    """Return a JSON value as text: a scalar or a few numbers as they are, whatever is larger by its kind.
+
+    Not its ``repr``, which a value that is nested deeply enough does not have.
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, list) and len(value) <= 8 and all(type(item) is int for item in value):
+        return repr(value)
+    return {list: "an array", dict: "an object"}[type(value)]
