@@ -11,7 +11,8 @@ from typing import Any
 from tinygpt.config import GPTConfig
 from tinygpt.errors import ConfigError
 
-DTYPES = ("float32", "bfloat16")
+ITEMSIZE = {"float32": 4, "bfloat16": 2}  # bytes of an element
+DTYPES = tuple(ITEMSIZE)
 
 # MLX's own defaults, but for the correction of the first steps.
 OPTIMIZER: dict[str, Any] = {

@@ -109,7 +109,10 @@ BAD = {
     ),
     "binary corpus": (["--corpus", sys.executable], "expected UTF-8 text"),
     "empty corpus": (["--corpus", os.devnull], "[corpus] length: got 0 bytes, expected at least 129 (context + 1)"),
-    "unknown policy": (["--grad-checkpoint", "some"], "[policy] name: got 'some', expected one of none, all"),
+    "unknown policy": (
+        ["--grad-checkpoint", "some"],
+        "[policy] name: got 'some', expected one of none, all, every:K, first:N",
+    ),
     "unknown wrapper": (
         ["--wrapper", "mine"],
         "[wrapper] name: got 'mine', expected one of tinygpt, mlx.nn, mlx.core, seed-recipe",

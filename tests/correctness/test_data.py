@@ -1,12 +1,10 @@
-import itertools
-
 import numpy as np
 import pytest
 
 from tinygpt.errors import ConfigError, DataError
 from tinygpt.presets import PRESETS
 from tinygpt.train import TrainConfig
-from tinygpt.train.data import batches, read_corpus
+from tinygpt.train.data import Batches, read_corpus
 
 
 def test_corpus_is_the_bytes_of_the_text(tmp_path):
@@ -58,12 +56,22 @@ def test_batches_are_windows_of_the_text_and_repeat_with_the_seed():
     corpus = np.arange(200, dtype=np.uint8)
 
     first, again, other = (
-        [batch.tolist() for batch in itertools.islice(batches(corpus, batch=3, context=5, seed=seed), 4)]
-        for seed in (0, 0, 1)
+        [Batches(corpus, batch=3, context=5, seed=seed).at(step).tolist() for step in range(1, 5)] for seed in (0, 0, 1)
     )
 
     assert all(window == list(range(window[0], window[0] + 6)) for batch in first for window in batch)
     assert first == again != other
+    assert len({str(batch) for batch in first}) == 4
+
+
+def test_batch_of_a_step_does_not_depend_on_the_steps_before_it():
+    """Whoever begins at step 4 sees what somebody sees who has come there from step 1."""
+    corpus = np.arange(200, dtype=np.uint8)
+    run = Batches(corpus, batch=3, context=5, seed=7)
+
+    fourth = [run.at(step).tolist() for step in range(1, 5)][-1]
+
+    assert Batches(corpus, batch=3, context=5, seed=7).at(4).tolist() == fourth
 
 
 @pytest.mark.parametrize(("length", "fits"), [(5, False), (6, True)])
@@ -72,10 +80,10 @@ def test_batches_need_one_window(length, fits):
     corpus = np.zeros(length, np.uint8)
 
     if fits:
-        assert next(batches(corpus, batch=2, context=5, seed=0)).shape == (2, 6)
+        assert Batches(corpus, batch=2, context=5, seed=0).at(1).shape == (2, 6)
     else:
         with pytest.raises(DataError, match=r"\[corpus\] length: got 5 bytes, expected at least 6 \(context \+ 1\)"):
-            batches(corpus, batch=2, context=5, seed=0)
+            Batches(corpus, batch=2, context=5, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +96,11 @@ def test_batches_need_one_window(length, fits):
         ({"clip_norm": -1.0}, "[train] clip_norm: got -1.0, expected a number of at least 0"),
         ({"clip_norm": float("nan")}, "[train] clip_norm: got nan, expected a number of at least 0"),
         ({"learning_rate": 0.0}, "[train] learning_rate: got 0.0, expected a positive number"),
+        ({"learning_rate": 10**400}, f"[train] learning_rate: got {10**400}, expected a positive number"),
+        ({"compile": 1}, "[train] compile: got 1, expected True or False"),
         ({"seed": -1}, "[train] seed: got -1, expected an integer in [0, 2^63)"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_train_config_refuses_what_cannot_be_trained(change, message):
     """Each bad value is one error that says place, got and expected."""

@@ -13,11 +13,12 @@ ROOT = Path(tinygpt.__file__).parent
 FLOORS = [
     ["errors", "leaves", "units", "report"],
     ["config"],
-    ["presets", "variants", "environment"],
-    ["model"],
+    ["presets", "variants", "environment", "train_config"],
+    ["model", "evidence"],
     ["checkpointing", "memory"],
+    ["tinygpt_file"],
     ["conformance", "train", "reference"],
-    ["faults", "savings", "equality"],
+    ["faults", "savings", "equality", "durability"],
     ["cli", "pytest_plugin"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -129,10 +129,21 @@ def test_update_that_changes_a_dtype_is_refused():
         step.update(Gradients(mx.array(0.0), mx.array(1.0), wrong))
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("none", set()), ("all", {0, 1, 2})])
-@pytest.mark.parametrize("depth", [3])
-def test_policy_selects_what_its_name_says(policy, expected, depth):
-    """None recomputes nothing, all recomputes every block."""
+@pytest.mark.parametrize(
+    ("policy", "depth", "expected"),
+    [
+        ("none", 3, set()),
+        ("all", 3, {0, 1, 2}),
+        ("every:1", 3, {0, 1, 2}),
+        ("every:2", 3, {0, 2}),
+        ("every:2", 4, {0, 2}),
+        ("every:9", 3, {0}),
+        ("first:2", 3, {0, 1}),
+        ("first:9", 3, {0, 1, 2}),
+    ],
+)
+def test_policy_selects_what_its_name_says(policy, depth, expected):
+    """None recomputes nothing, all every block, every:K the first of every K, first:N the first N."""
     blocks = [object() for _ in range(depth)]
 
     run = checkpointed_blocks(blocks, policy, wrap=lambda block: ("wrapped", block))
@@ -141,7 +152,10 @@ def test_policy_selects_what_its_name_says(policy, expected, depth):
     assert run == [("wrapped", block) if index in expected else block for index, block in enumerate(blocks)]
 
 
-def test_policy_refuses_an_unknown_name():
+@pytest.mark.parametrize(
+    "policy", ["some", "", "every", "every:0", "every:-1", "every:١", "first:1.0", "all:2", "all "]
+)
+def test_policy_refuses_an_unknown_name(policy):
     """The error lists the policies that there are."""
-    with pytest.raises(ConfigError, match=r"\[policy\] name: got 'some', expected one of none, all"):
-        recomputed_blocks("some", 3)
+    with pytest.raises(ConfigError, match=r"\[policy\] name: got .*, expected one of none, all, every:K, first:N"):
+        recomputed_blocks(policy, 3)

@@ -9,8 +9,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from tinygpt import evidence
 from tinygpt.environment import backend
-from tinygpt.equality import command
 from tinygpt.equality.case import Case, Verdict, cases, compare
 from tinygpt.errors import UsageError
 from tinygpt.model.products import can_multiply
@@ -18,10 +18,10 @@ from tinygpt.model.products import can_multiply
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run every case and return 1 if one failed."""
-    options = command.parser("equality", __doc__)
+    options = evidence.parser("equality", __doc__)
     options.add_argument("--only", default="", metavar="WORDS", help="only cases whose name has all these words")
     options.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="begin no case after these")
-    return command.main(options, _suite, argv)
+    return evidence.main(options, _suite, argv)
 
 
 def _suite(arguments: argparse.Namespace) -> tuple[bool, dict[str, Any]]:

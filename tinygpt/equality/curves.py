@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tinygpt.equality import command
+from tinygpt import evidence
 from tinygpt.errors import TrainingError
 
 # As options of the command.
@@ -64,9 +64,9 @@ def curve(options: Sequence[str], *, steps: int) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train all variants, print a line for each, and return 1 if a loss does not fall or two curves differ."""
-    options = command.parser("equality.curves", __doc__)
+    options = evidence.parser("equality.curves", __doc__)
     options.add_argument("--steps", type=int, default=200, metavar="N", help="of each run (default: %(default)s)")
-    return command.main(options, _train_all, argv)
+    return evidence.main(options, _train_all, argv)
 
 
 def _train_all(arguments: argparse.Namespace) -> tuple[bool, dict[str, Any]]:

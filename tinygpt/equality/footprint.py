@@ -16,10 +16,10 @@ from typing import Any
 import mlx.core as mx
 import mlx.optimizers as optim
 
+from tinygpt import evidence
 from tinygpt.checkpointing import Wrapper, checkpoint, checkpointed_blocks
 from tinygpt.config import GPTConfig
 from tinygpt.environment import backend
-from tinygpt.equality import command
 from tinygpt.memory.dispatch import PLACES, move_to_place
 from tinygpt.memory.estimate import boundary_bytes
 from tinygpt.memory.measure import measure
@@ -100,7 +100,7 @@ def _peak_bytes(config: GPTConfig, policy: str, batch: int, compiled: bool, wrap
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure all variants, print a line for each, and return 1 if one keeps too much."""
-    return command.main(command.parser("equality.footprint", __doc__), _measure_all, argv)
+    return evidence.main(evidence.parser("equality.footprint", __doc__), _measure_all, argv)
 
 
 def _measure_all(_: argparse.Namespace) -> tuple[bool, dict[str, Any]]:

@@ -16,8 +16,8 @@ import mlx.optimizers as optim
 import numpy as np
 import numpy.typing as npt
 
+from tinygpt import evidence
 from tinygpt.checkpointing import checkpointed_blocks
-from tinygpt.equality import command
 from tinygpt.equality.case import Case, results
 from tinygpt.leaves import leaves
 from tinygpt.reference import (
@@ -140,7 +140,7 @@ def _reference_curve(case: Case) -> tuple[list[Tokens], list[float], list[float]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare all variants, print a line for each, and return 1 if one is beyond what rounding explains."""
-    return command.main(command.parser("equality.precision", __doc__), _compare_all, argv)
+    return evidence.main(evidence.parser("equality.precision", __doc__), _compare_all, argv)
 
 
 def _compare_all(_: argparse.Namespace) -> tuple[bool, dict[str, Any]]:

@@ -1,12 +1,19 @@
-"""What a block keeps for its backward pass, by arithmetic; no MLX needed.
+"""How much memory and work a training step takes, by arithmetic; no MLX needed.
 
-Letters: B sequences, T tokens, D width, F hidden width, H heads. All sizes in bytes.
+The peak is the largest of a few moments: the backward of each block, when weights, moments, the gradients of the blocks
+after it, and what the blocks before it keep are there together; and the update.
 """
+
+from collections.abc import Set
+from dataclasses import dataclass
 
 from tinygpt.config import GPTConfig
 from tinygpt.errors import ConfigError
+from tinygpt.memory.activations import activations
 
 FLOAT32_BYTES = 4
+MOMENTS = 2  # of AdamW
+LOGITS = 3  # float32 copies: the logits, the loss's own, their gradient
 DENSE = {
     "attention": "softmax",
     "feed_forward": "gelu",
@@ -17,31 +24,74 @@ DENSE = {
 }
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """What a training step holds at its peak, in bytes.
+
+    Attributes:
+        weights: Parameters.
+        moments: The optimizer's two for each.
+        gradients: Those that are there by then.
+        kept: What the forward has kept for blocks whose backward is still to come.
+        block: The block whose backward runs: what it kept or recomputes, and the gradients inside it.
+        head: Logits and their gradient, as long as they are there.
+    """
+
+    weights: int
+    moments: int
+    gradients: int
+    kept: int
+    block: int
+    head: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """All of it."""
+        return self.weights + self.moments + self.gradients + self.kept + self.block + self.head
+
+
+def estimate_peak(
+    config: GPTConfig, *, batch: int, context: int, recomputed: Set[int], itemsize: int = FLOAT32_BYTES
+) -> Estimate:
+    """Predict the peak of a training step without running it.
+
+    Args:
+        config: The model.
+        batch: Sequences.
+        context: Tokens in each.
+        recomputed: Indices of the blocks that are recomputed.
+        itemsize: Bytes of an element: 4 for float32, 2 for bfloat16.
+    """
+    weights = itemsize * config.parameters
+    moments = MOMENTS * weights
+    blocks = [activations(config, index, batch=batch, context=context) for index in range(config.n_layer)]
+    kept = [
+        itemsize * (block.boundary if index in recomputed else block.elements) for index, block in enumerate(blocks)
+    ]
+    before = sum(kept)
+    head = FLOAT32_BYTES * LOGITS * batch * context * config.vocab_size
+    tokens = batch * context
+    peak = Estimate(weights, moments, 0, before, 0, head)  # the loss
+    done = 0
+    for index in reversed(range(config.n_layer)):
+        block = blocks[index]
+        before -= kept[index]
+        done += itemsize * config.block_parameters(index)
+        # The two largest values of a half and their gradients, on top of all that the block has.
+        inside = max(2 * tokens * config.n_mlp, 2 * block.core // max(1, config.maps) - 4 * tokens * config.n_mlp)
+        moment = Estimate(weights, moments, done, before, itemsize * (block.elements + inside), 0)
+        peak = max(peak, moment, key=lambda estimate: estimate.peak_bytes)
+    return max(peak, Estimate(weights, moments, weights, 0, 0, 0), key=lambda estimate: estimate.peak_bytes)
+
+
 def boundary_bytes(config: GPTConfig, *, batch: int, context: int, itemsize: int = FLOAT32_BYTES) -> int:
     """Return the size of a block's input, (B, T, D): all that a checkpointed block keeps."""
     return itemsize * batch * context * config.n_embd
 
 
 def activation_bytes(config: GPTConfig, *, batch: int, context: int, itemsize: int = FLOAT32_BYTES) -> int:
-    """Return what a plain block keeps between its forward and its backward.
-
-    Raises:
-        ConfigError: The blocks are not dense, with full attention and a GELU.
-
-    Shape:
-        10 (B, T, D): input, two norms, their statistics' operands, query, key, value, gathered values, stream
-        between the halves; 4 (B, T, F): before the GELU, two intermediate values of it, after it; and one (B,
-        H, T, T): the softmax.
-
-    Source:
-        Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, counts 8, 2 and 1; MLX's GELU and norms
-        keep more. Measured on the CPU at five shapes, MLX 0.32.4: see ``tests/memory/test_estimate.py``.
-    """
-    _check_dense(config)
-    tokens = batch * context
-    stream, hidden = tokens * config.n_embd, tokens * config.n_mlp
-    scores = tokens * config.n_head * context
-    return itemsize * (10 * stream + 4 * hidden + scores)
+    """Return what the first block keeps between its forward and its backward if it is plain."""
+    return itemsize * activations(config, batch=batch, context=context).elements
 
 
 def block_parameter_bytes(config: GPTConfig, *, itemsize: int = FLOAT32_BYTES) -> int:
@@ -50,18 +100,13 @@ def block_parameter_bytes(config: GPTConfig, *, itemsize: int = FLOAT32_BYTES) -
 
 
 def forward_flops(config: GPTConfig, *, batch: int, context: int) -> int:
-    """Return the floating-point operations of a block's matrix products in a forward; a backward has twice as many."""
-    _check_dense(config)
-    d, f = config.n_embd, config.n_mlp
-    return 2 * batch * context * (4 * d * d + 2 * d * f + 2 * context * d)
+    """Return the floating-point operations of a block's matrix products in a forward; a backward has twice as many.
 
-
-def _check_dense(config: GPTConfig) -> None:
-    """Raise for a model whose blocks this arithmetic is not about."""
+    Raises:
+        ConfigError: The blocks are not dense, with full attention and a GELU.
+    """
     for field, expected in DENSE.items():
         if getattr(config, field) != expected:
             raise ConfigError(f"[estimate] {field}: got {getattr(config, field)!r}, expected {expected!r}")
-
-
-def peak_bytes(config, **kwargs) -> int:
-    return 0
+    d, f = config.n_embd, config.n_mlp
+    return 2 * batch * context * (4 * d * d + 2 * d * f + 2 * context * d)

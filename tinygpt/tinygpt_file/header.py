@@ -13,18 +13,19 @@ from typing import Any, TypeVar
 from tinygpt.checkpointing import policy, wrapper
 from tinygpt.config import GPTConfig
 from tinygpt.errors import ConfigError
-from tinygpt.tinygpt_file.unfit import UnfitError, described
+from tinygpt.tinygpt_file.unfit import RefusedError, UnfitError, described
 from tinygpt.train_config import OPTIMIZER, TrainConfig
 
 VERSION = 2
 TOKENIZER = "bytes"
-SHA256 = r"[0-9a-f]{64}"
 
 # The names that an object of the header has, no more and no fewer.
 NAMED = ("policy", "wrapper", "dtype")
 KEYS = ("version", "written_by", "step", *NAMED, "model", "training", "optimizer", "data", "changes")
 MODEL = tuple(field.name for field in dataclasses.fields(GPTConfig))
-TRAINING = tuple(field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*NAMED, "model", "corpus"))
+TRAINING = tuple(
+    field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*NAMED, "model", "corpus")
+)
 DATA = ("tokenizer", "corpus", "position", "size_bytes", "sha256")
 
 Json = dict[str, Any]
@@ -112,8 +113,9 @@ def parsed(header: Json) -> Header:
     training = _section(header["training"], "training", TRAINING)
     model = _section(header["model"], "model", MODEL)
     data = _section(header["data"], "data", DATA)
+    optimizer = _section(header["optimizer"], "optimizer", OPTIMIZER)
     for what, got, expected in (
-        ("optimizer", header["optimizer"], OPTIMIZER),
+        *((f"optimizer.{name}", optimizer[name], value) for name, value in OPTIMIZER.items()),
         ("data.tokenizer", data["tokenizer"], TOKENIZER),
         ("data.position", data["position"], header["step"]),
     ):
@@ -123,10 +125,14 @@ def parsed(header: Json) -> Header:
     return Header(
         config=_config(model, {**named, **training, "corpus": data["corpus"]}),
         step=_whole(header["step"], "step"),
-        corpus=Fingerprint(_whole(data["size_bytes"], "data.size_bytes"), _text(data["sha256"], "data.sha256", SHA256)),
+        corpus=Fingerprint(
+            _whole(data["size_bytes"], "data.size_bytes"),
+            _text(data["sha256"], "data.sha256", r"[0-9a-f]{64}", "64 hexadecimal digits"),
+        ),
         changes=tuple(_change(entry) for entry in _typed(header["changes"], "changes", list)),
         written_by={
-            name: _text(value, f"written_by.{name}") for name, value in _typed(header["written_by"], "written_by", dict).items()
+            name: _text(value, f"written_by.{name}")
+            for name, value in _typed(header["written_by"], "written_by", dict).items()
         },
     )
 
@@ -157,13 +163,13 @@ MIGRATIONS: dict[int, Callable[[Json], Json]] = {1: _flag_to_policy}
 def _config(model: Json, training: Json) -> TrainConfig:
     corpus = training["corpus"]
     if corpus is not None:
-        training = training | {"corpus": Path(_text(corpus, "data.corpus", r"[^\0]+"))}
+        training = training | {"corpus": Path(_text(corpus, "data.corpus", r"[^\0]+", "a path"))}
     try:
         policy.parsed(_text(training["policy"], "policy"))
         wrapper(_text(training["wrapper"], "wrapper"))
         return TrainConfig(model=GPTConfig(**model), **training)
     except ConfigError as error:
-        raise UnfitError("header", f"what is refused: {error}", "a run that can be trained") from None
+        raise RefusedError("header", error) from None
 
 
 def _change(entry: Any) -> Change:
@@ -189,7 +195,7 @@ def _section(value: Any, name: str, keys: Iterable[str]) -> Json:
 
 def _typed(value: Any, name: str, kind: type[T]) -> T:
     if not isinstance(value, kind):
-        raise UnfitError(f"header {name}".rstrip(), described(value), {list: "an array", dict: "an object"}[kind])
+        raise UnfitError(f"header {name}".rstrip(), described(value), "an array" if kind is list else "an object")
     return value
 
 
@@ -199,7 +205,7 @@ def _whole(value: Any, name: str) -> int:
     return value
 
 
-def _text(value: Any, name: str, pattern: str = ".*") -> str:
+def _text(value: Any, name: str, pattern: str = ".*", expected: str = "a text") -> str:
     if not isinstance(value, str) or re.fullmatch(pattern, value, re.DOTALL) is None:
-        raise UnfitError(f"header {name}", described(value), "a text" if pattern == ".*" else f"a text like {pattern}")
+        raise UnfitError(f"header {name}", described(value), expected)
     return value

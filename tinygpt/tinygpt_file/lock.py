@@ -18,7 +18,7 @@ def sole_writer(path: Path) -> Iterator[None]:
     Raises:
         SaveError: Another process writes the file, or nothing can be written there.
     """
-    lock = path.with_name(path.name + ".lock")
+    lock = Path(f"{path}.lock")
     try:
         descriptor = _locked(lock)
     except BlockingIOError:

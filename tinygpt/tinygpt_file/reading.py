@@ -116,8 +116,8 @@ def _tensors(file: BinaryIO, outline: Outline) -> Iterator[tuple[str, npt.NDArra
     def read(name: str) -> tuple[str, npt.NDArray[np.uint8], bytes]:
         tensor = outline.layout[name]
         data = np.empty(tensor.size_bytes, np.uint8)
-        _fill(file.fileno(), memoryview(data), base + tensor.start, name)
-        return name, data, checksum.tensor_digest(memoryview(data))
+        _fill(file.fileno(), data.data, base + tensor.start, name)
+        return name, data, checksum.tensor_digest(data.data)
 
     names = sorted(outline.layout, key=lambda name: outline.layout[name].start)
     with ThreadPoolExecutor(AT_ONCE) as pool:

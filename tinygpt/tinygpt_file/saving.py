@@ -1,6 +1,7 @@
 """Write a ``.tinygpt`` file so that at every moment a whole one is there: this one, or the one before it."""
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-import json
 import mlx.core as mx
 import numpy as np
 
@@ -56,7 +56,7 @@ def metadata(header: Header) -> dict[str, str]:
 
 def beside(path: Path, ending: str) -> Path:
     """Return the path with an ending more."""
-    return path.with_name(path.name + ending)
+    return Path(f"{path}{ending}")
 
 
 def remove_unfinished(path: Path) -> None:
@@ -95,14 +95,14 @@ def _write(file: BinaryIO, beginning: bytes, layout: Layout, tensors: Mapping[st
 def as_bytes(array: mx.array) -> memoryview:
     """Return the bytes of an array, little-endian, in the order of its elements; on the CPU they are not copied."""
     plain = array.view(mx.uint16) if array.dtype == mx.bfloat16 else array  # NumPy has no bfloat16
-    return memoryview(np.ascontiguousarray(np.asarray(plain)).reshape(-1)).cast("B")
+    return np.ascontiguousarray(np.asarray(plain)).reshape(-1).view(np.uint8).data
 
 
 def _exchange(new: Path, path: Path, *, keep_previous: bool) -> None:
     """Put ``new`` under the name ``path``; at every moment there is a whole file under one of the two names."""
     if keep_previous and path.exists():
         _keep(path, beside(path, PREVIOUS))
-    os.replace(new, path)  # noqa: PTH105  (the others are os functions too)
+    new.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         _to_disk(folder)
@@ -114,9 +114,9 @@ def _keep(path: Path, previous: Path) -> None:
     """Give what stands under ``path`` the other name too, or instead where a file can have only one."""
     previous.unlink(missing_ok=True)
     try:
-        os.link(path, previous)  # noqa: PTH200
+        previous.hardlink_to(path)
     except OSError:
-        os.replace(path, previous)  # noqa: PTH105
+        path.replace(previous)
 
 
 def _to_disk(descriptor: int) -> None:

@@ -12,9 +12,17 @@ LONGEST = 80
 class UnfitError(Exception):
     """Something in a file is not as it has to be."""
 
-    def __init__(self, what: str, got: object, expected: object) -> None:
+    def __init__(self, what: object, got: object, expected: object) -> None:
         """Take the three parts of every error; what is long is cut."""
         super().__init__(f"{cut(what)}: got {cut(got)}, expected {expected}")
+
+
+class RefusedError(UnfitError):
+    """A value in a file was refused by what it is meant for."""
+
+    def __init__(self, where: str, error: Exception) -> None:
+        """Take the error that says why."""
+        Exception.__init__(self, f"{where} {cut(error, most=4 * LONGEST)}")
 
 
 @contextmanager
@@ -34,10 +42,10 @@ def named(path: Path) -> Iterator[None]:
         ) from None
 
 
-def cut(value: object) -> str:
+def cut(value: object, *, most: int = LONGEST) -> str:
     """Return a value as text that fits into an error, whatever it is."""
     text = str(value)
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    text = text if len(text) <= most else f"{text[:most]}…"
     return text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
 
 
@@ -52,4 +60,4 @@ def described(value: object) -> str:
         return repr(value)
     if isinstance(value, list) and len(value) <= 8 and all(type(item) is int for item in value):
         return repr(value)
-    return {list: "an array", dict: "an object"}[type(value)]
+    return "an array" if isinstance(value, list) else "an object"

@@ -8,10 +8,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tinygpt.checkpointing import recomputed_blocks
 from tinygpt.errors import ResumeError
-from tinygpt.memory.estimate import peak_bytes
+from tinygpt.memory.estimate import estimate_peak
 from tinygpt.tinygpt_file import Change, Fingerprint, Header
-from tinygpt.train_config import TrainConfig
+from tinygpt.train_config import ITEMSIZE, TrainConfig
 from tinygpt.units import format_bytes
 
 FIXED = ("dtype", "seed")
@@ -68,10 +69,19 @@ def announcement(change: Change, config: TrainConfig) -> str:
     line = f"{change.field}: {change.before} -> {change.after} from step {change.step + 1} on"
     if change.field != "policy":
         return line
-    before, after = (
-        format_bytes(peak_bytes(dataclasses.replace(config, policy=policy))) for policy in (change.before, change.after)
-    )
+    before, after = (_expected_peak(config, policy) for policy in (change.before, change.after))
     return f"{line}, expected peak {before} -> {after}"
+
+
+def _expected_peak(config: TrainConfig, policy: str) -> str:
+    estimate = estimate_peak(
+        config.model,
+        batch=config.batch,
+        context=config.context,
+        recomputed=recomputed_blocks(policy, config.model.n_layer),
+        itemsize=ITEMSIZE[config.dtype],
+    )
+    return format_bytes(estimate.peak_bytes)
 
 
 def _expect_same(name: str, asked: Any, value: Any) -> None:

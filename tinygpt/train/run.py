@@ -3,19 +3,19 @@
 import dataclasses
 import os
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
 from tinygpt.environment import describe
-from tinygpt.errors import ConfigError, UsageError
+from tinygpt.errors import ConfigError, TinyGPTFileError, UsageError
 from tinygpt.memory.in_flight import small_command_buffers
 from tinygpt.model.products import can_multiply
-from tinygpt.tinygpt_file import PREVIOUS, beside, load, outline, remove_unfinished, sole_writer
+from tinygpt.tinygpt_file import PREVIOUS, beside, load, outline, remove_unfinished, sole_writer, verify
 from tinygpt.train.compiler import nothing_compiled, require_compiler
 from tinygpt.train.log import JsonLines, StepLog, json_lines
 from tinygpt.train.resume import announcement, continued
@@ -23,6 +23,8 @@ from tinygpt.train.stop import StopRequest, stop_request
 from tinygpt.train.trainer import Trainer
 from tinygpt.train_config import TrainConfig
 from tinygpt.units import format_bytes, format_mib
+
+T = TypeVar("T")
 
 EXIT_SIGNAL = 128  # and the signal's number, as shells have it
 
@@ -95,10 +97,11 @@ def resume(
         TinyGPTFileError: The file is damaged, of a newer version, or none at all.
     """
     small_command_buffers()
+    path = Path(os.path.realpath(path))
+    _read(outline, path)  # what is no .tinygpt file is told before anything is made beside it
     output = _onto(path, output)
-    outline(path)  # what is no .tinygpt file is told before anything is made beside it
     with _writing(output.file):
-        header, tensors = load(path)
+        header, tensors = _read(load, path)
         header = continued(header, asked, model)
         with _able(header.config), json_lines(output.json, append=True) as lines:
             trainer = Trainer(header.config, saved=(header, tensors), allow_corpus_change=allow_corpus_change)
@@ -107,6 +110,19 @@ def resume(
                 print(announcement(change, header.config), flush=True)
             lines.write({"resumed": True, "step": header.step, "changes": [*map(dataclasses.asdict, changes)]})
             return _train(trainer, output, lines)
+
+
+def _read(reader: Callable[[Path], T], path: Path) -> T:
+    """Read a file; if it is damaged and the one before it is not, say so."""
+    try:
+        return reader(path)
+    except TinyGPTFileError as error:
+        previous = beside(path, PREVIOUS)
+        try:
+            verify(previous)
+        except TinyGPTFileError:
+            raise error from None
+        raise TinyGPTFileError(f"{error}; {previous} is whole, --resume {previous} goes on from it") from None
 
 
 @contextmanager
@@ -139,7 +155,6 @@ def _onto(path: Path, output: Output) -> Output:
 
     What it goes on from is never lost: from ``FILE.previous``, the first saving replaces FILE, and keeps ``.previous``.
     """
-    path = Path(os.path.realpath(path))
     original = path.with_name(path.name.removesuffix(PREVIOUS))
     file = original if output.file is None else output.file
     if file not in (path, original):

@@ -1,4 +1,4 @@
-"""What the commands of this room share: options, errors in one line, and a report that can be written at the end."""
+"""What the commands that gather evidence share: options, errors in one line, a report written at the end."""
 
 import argparse
 import json

@@ -1,0 +1,449 @@
+"""A run that goes on is the run that never ended, under whatever policy."""
+
+import dataclasses
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import mlx.core as mx
+import pytest
+
+from tinygpt.durability.runs import losses, tensor_digests, train
+from tinygpt.errors import ConfigError, DataError, ResumeError
+from tinygpt.leaves import leaves
+from tinygpt.tinygpt_file import Fingerprint, Header, load, outline, sole_writer
+from tinygpt.train import TrainConfig, Trainer
+from tinygpt.train.compiler import can_compile
+from tinygpt.train.resume import announcement, continued, with_corpus
+from tinygpt.train.run import Output, resume
+from tinygpt.train.state import tensors
+from tinygpt.variants import SMALL, VARIANTS, combined
+
+MODEL = dataclasses.replace(SMALL, vocab_size=256, dropout=0.1)
+CONFIG = TrainConfig(model=MODEL, steps=13, batch=2, context=12)
+HALF = 3
+POLICIES = ("none", "all", "every:2")
+CLI = ("--preset", "tiny", "--n-layer", "2", "--batch", "2", "--context", "16", "--dropout", "0.1")
+
+
+def state(trainer):
+    """Return every array of a trainer as its bytes, by name."""
+    arrays = tensors(trainer.model, trainer._optimizer)
+    return {name: (array.reshape(-1).view(mx.uint8).tolist(), array.dtype) for name, array in arrays.items()}
+
+
+def reports(trainer):
+    """Train to the end, and return the losses of each step."""
+    return [(report.step, report.loss, report.auxiliary) for report in trainer.run()]
+
+
+def half_run(config, path):
+    """Train for a few steps, and save."""
+    trainer = Trainer(config)
+    list(itertools.islice(trainer.run(), HALF))
+    trainer.save(path)
+
+
+def going_on(path, **asked):
+    """Return a trainer that goes on from a file."""
+    header, arrays = load(path)
+    header = continued(header, asked, {})
+    return Trainer(header.config, saved=(header, arrays))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("before", POLICIES)
+def test_resume_continues_to_the_bit_under_every_policy(tmp_path, before, dropout, compiled):
+    """Ten losses, weights, moments and random key after a resume are those of the run that nobody interrupted."""
+    if compiled and not can_compile():
+        pytest.skip("no C++ compiler")
+    config = dataclasses.replace(CONFIG, model=dataclasses.replace(MODEL, dropout=dropout), compile=compiled)
+    alone = Trainer(config)
+    expected = reports(alone)[HALF:]
+    path = tmp_path / "run.tinygpt"
+    half_run(dataclasses.replace(config, policy=before), path)
+
+    assert len(expected) == 10
+    for after in POLICIES:
+        trainer = going_on(path, policy=after)
+        assert reports(trainer) == expected, f"{before} -> {after}"
+        assert state(trainer) == state(alone), f"{before} -> {after}"
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "dense"])
+def test_resume_continues_to_the_bit_in_every_variant(tmp_path, variant):
+    """Experts, depths, shared caches and the rest keep nothing that the file does not have."""
+    model = combined(variant, base=dataclasses.replace(SMALL, vocab_size=256))
+    config = dataclasses.replace(CONFIG, model=model, steps=6, compile=False)
+    alone = Trainer(config)
+    expected = reports(alone)[HALF:]
+    half_run(config, tmp_path / "run.tinygpt")
+
+    trainer = going_on(tmp_path / "run.tinygpt", policy="all")
+
+    assert reports(trainer) == expected
+    assert state(trainer) == state(alone)
+
+
+def test_resume_in_bfloat16_continues_to_the_bit(tmp_path):
+    """Weights and moments of two bytes come back as they were."""
+    from tinygpt.model.products import can_multiply  # noqa: PLC0415
+
+    if not can_multiply(mx.bfloat16):
+        pytest.skip("this release of MLX cannot multiply bfloat16 here")
+    config = dataclasses.replace(CONFIG, dtype="bfloat16", steps=6, compile=False)
+    alone = Trainer(config)
+    expected = reports(alone)[HALF:]
+    half_run(config, tmp_path / "run.tinygpt")
+
+    trainer = going_on(tmp_path / "run.tinygpt", policy="all")
+
+    assert reports(trainer) == expected
+    assert state(trainer) == state(alone)
+
+
+def test_a_lost_random_key_would_be_seen(tmp_path):
+    """The fault that these tests are for: with another random key the dropout masks are others, and so are losses."""
+    half_run(CONFIG, tmp_path / "run.tinygpt")
+    header, arrays = load(tmp_path / "run.tinygpt")
+    arrays["random.key"] = arrays["random.key"] + 1
+
+    trainer = Trainer(header.config, saved=(header, arrays))
+
+    assert reports(trainer) != reports(Trainer(CONFIG))[HALF:]
+
+
+def test_a_lost_moment_would_be_seen(tmp_path):
+    """And with a moment that starts again at zero, the weights are."""
+    half_run(CONFIG, tmp_path / "run.tinygpt")
+    header, arrays = load(tmp_path / "run.tinygpt")
+    name = "optimizer.blocks.0.attention.output.weight.v"
+    arrays[name] = mx.zeros_like(arrays[name])
+
+    trainer = Trainer(header.config, saved=(header, arrays))
+
+    assert reports(trainer) != reports(Trainer(CONFIG))[HALF:]
+
+
+def test_policy_changes_many_times_in_one_run(tmp_path):
+    """Up and down at every second step: the same run, and the header tells each change with its step."""
+    path = tmp_path / "run.tinygpt"
+    alone = Trainer(dataclasses.replace(CONFIG, steps=10))
+    expected = reports(alone)
+    trainer, found = Trainer(dataclasses.replace(CONFIG, steps=2)), []
+
+    for steps, policy in ((4, "all"), (6, "every:2"), (8, "none"), (10, "all")):
+        found += reports(trainer)
+        trainer.save(path)
+        trainer = going_on(path, policy=policy, steps=steps)
+    found += reports(trainer)
+
+    assert found == expected
+    assert state(trainer) == state(alone)
+    assert [(change.step, change.before, change.after) for change in trainer.header.changes] == [
+        (2, "none", "all"),
+        (4, "all", "every:2"),
+        (6, "every:2", "none"),
+        (8, "none", "all"),
+    ]
+
+
+def test_resume_holds_the_state_once(tmp_path):
+    """What was loaded is what is trained: nobody else holds it, and nothing was drawn beside it."""
+    half_run(CONFIG, tmp_path / "run.tinygpt")
+    header, arrays = load(tmp_path / "run.tinygpt")
+    weight = arrays["model.blocks.0.attention.output.weight"]
+
+    trainer = Trainer(header.config, saved=(header, arrays))
+
+    assert arrays == {}
+    assert leaves(trainer.model.parameters())["blocks.0.attention.output.weight"] is weight
+
+
+HEADER = Header(config=CONFIG, step=3, corpus=Fingerprint(5, "a" * 64))
+
+REFUSED = {
+    "dtype": ({"dtype": "bfloat16"}, {}, "[resume] dtype: got 'bfloat16', expected 'float32', which the file has"),
+    "seed": ({"seed": 1}, {}, "[resume] seed: got 1, expected 0, which the file has and cannot change"),
+    "model": ({}, {"n_layer": 12}, "[resume] n_layer: got 12, expected 4, which the file has and cannot change"),
+    "model choice": ({}, {"attention": "differential"}, "[resume] attention: got 'differential', expected 'softmax'"),
+    "no step left": ({"steps": 3}, {}, "[resume] steps: got 3, expected more than the 3 that are done"),
+}
+
+
+@pytest.mark.parametrize(("asked", "model", "message"), REFUSED.values(), ids=REFUSED)
+def test_resume_refuses_what_cannot_change(asked, model, message):
+    """Each names the field, what was asked, and what the file has."""
+    with pytest.raises(ResumeError) as caught:
+        continued(HEADER, asked, model)
+
+    assert str(caught.value).startswith(message)
+
+
+def test_resume_refuses_a_value_out_of_its_range():
+    """A resume is held to the rules of any run."""
+    with pytest.raises(ConfigError, match=r"\[train\] batch: got 0"):
+        continued(HEADER, {"batch": 0}, {})
+
+
+def test_resume_with_what_the_file_has_changes_nothing():
+    """Asking again for what is there is no change."""
+    asked = {"dtype": "float32", "policy": "none", "steps": 13, "batch": 2}
+
+    assert continued(HEADER, asked, dataclasses.asdict(MODEL)) == HEADER
+
+
+def test_resume_records_and_announces_every_change():
+    """Policy, learning rate and the like are in the header with their step, and each is one line."""
+    header = continued(HEADER, {"policy": "all", "learning_rate": 5e-4, "steps": 99}, {})
+
+    lines = [announcement(change, header.config) for change in header.changes]
+
+    assert [(change.field, change.before, change.after, change.step) for change in header.changes] == [
+        ("policy", "none", "all", 3),
+        ("learning_rate", 1e-3, 5e-4, 3),
+    ]
+    assert lines[0].startswith("policy: none -> all from step 4 on, expected peak ")
+    assert lines[1] == "learning_rate: 0.001 -> 0.0005 from step 4 on"
+
+
+def test_another_text_is_refused_unless_allowed():
+    """The fingerprint tells; allowed, the change is recorded."""
+    other = Fingerprint(6, "b" * 64)
+
+    assert with_corpus(HEADER, HEADER.corpus, allow_change=False) is HEADER
+    with pytest.raises(ResumeError) as caught:
+        with_corpus(HEADER, other, allow_change=False)
+    allowed = with_corpus(HEADER, other, allow_change=True)
+
+    assert str(caught.value) == (
+        "[resume] corpus: got 6 bytes, sha256 bbbbbbbbbbbbbbbb…, expected 5 bytes, sha256 aaaaaaaaaaaaaaaa…, "
+        "as in the file; --allow-corpus-change goes on with it"
+    )
+    assert (allowed.corpus, allowed.changes[0].field) == (other, "corpus")
+
+
+def test_changed_text_is_noticed_by_the_trainer(tmp_path):
+    """A text that was edited under its name is another text; one that is gone is told by name."""
+    text = tmp_path / "text"
+    text.write_text("to be or not to be, " * 50)
+    half_run(dataclasses.replace(CONFIG, corpus=text), tmp_path / "run.tinygpt")
+
+    text.write_text("to be or not to bE, " * 50)
+    with pytest.raises(ResumeError, match=r"\[resume\] corpus: got 1000 bytes"):
+        going_on(tmp_path / "run.tinygpt")
+    text.unlink()
+    with pytest.raises(DataError, match=r"got No such file or directory, expected a readable file"):
+        going_on(tmp_path / "run.tinygpt")
+
+
+def tinygpt(*arguments, **options):
+    """Run the command and return what it did."""
+    return subprocess.run(
+        [sys.executable, "-m", "tinygpt", *map(str, arguments)], capture_output=True, text=True, timeout=300, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The file and the log of a run of six steps that nobody interrupts."""
+    folder = tmp_path_factory.mktemp("alone")
+    train(*CLI, "--steps", 6, "--out", folder / "run.tinygpt", "--json", folder / "run.json")
+    return folder / "run.tinygpt", folder / "run.json"
+
+
+def test_train_resumes_from_the_command_line(tmp_path, alone):
+    """Saved every second step, gone on under another policy: one log, one curve, one result, and a line that says so."""
+    path, log = tmp_path / "run.tinygpt", tmp_path / "run.json"
+
+    train(*CLI, "--steps", 3, "--save-every", 2, "--out", path, "--json", log)
+    printed = train("--resume", path, "--steps", 6, "--grad-checkpoint", "--json", log)
+
+    first, *_, last = printed.splitlines()
+    assert first.startswith("policy: none -> all from step 4 on, expected peak ")
+    assert last == f"saved: {path} at step 6, {path.stat().st_size / 2**20:.1f} MiB"
+    assert losses(log) == losses(alone[1])
+    assert tensor_digests(path) == tensor_digests(alone[0])
+    assert outline(path).header.config.policy == "all"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.json", "run.tinygpt", "run.tinygpt.previous"]
+    resumed = [json.loads(line) for line in log.read_text().splitlines() if '"resumed"' in line]
+    assert [record["step"] for record in resumed] == [3]
+    assert resumed[0]["changes"][0]["after"] == "all"
+
+
+def test_resume_keeps_the_persisted_policy_and_can_downgrade(tmp_path):
+    """Without an option the policy is the file's; --no-grad-checkpoint takes it back."""
+    path = tmp_path / "run.tinygpt"
+    train(*CLI, "--steps", 1, "--out", path, "--grad-checkpoint")
+
+    kept = train("--resume", path, "--steps", 2)
+    after_kept = outline(path).header.config.policy
+    downgraded = train("--resume", path, "--steps", 3, "--no-grad-checkpoint")
+
+    assert "policy:" not in kept
+    assert after_kept == "all"
+    assert downgraded.startswith("policy: all -> none from step 3 on, expected peak ")
+    assert outline(path).header.config.policy == "none"
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signal_finishes_the_step_and_saves(tmp_path, name):
+    """Stopped in the middle, the run says where it is, leaves with 128 and the signal, and goes on from there."""
+    path, log = tmp_path / "run.tinygpt", tmp_path / "run.json"
+    with subprocess.Popen(
+        [sys.executable, "-m", "tinygpt", "train", *CLI, "--steps", "100000", "--out", path, "--json", log],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (log.exists() and log.read_text().count("\n") >= 2):
+            time.sleep(0.01)
+        process.send_signal(signal.Signals[name])
+        printed, errors = process.communicate(timeout=120)
+
+    step = outline(path).header.step
+    assert process.returncode == 128 + signal.Signals[name]
+    assert errors == ""
+    assert printed.splitlines()[-2:] == [
+        f"saved: {path} at step {step}, {path.stat().st_size / 2**20:.1f} MiB",
+        f"stopped: {name} after step {step} of 100000; tinygpt train --resume {path} goes on",
+    ]
+    assert max(losses(log)) == step
+    assert train("--resume", path, "--steps", step + 1).startswith(f"step {step + 1}/{step + 1}")
+
+
+def test_second_signal_does_not_wait():
+    """Whoever presses Ctrl-C twice wants to leave now; handlers are put back afterwards."""
+    from tinygpt.train.stop import stop_request  # noqa: PLC0415
+
+    before = signal.getsignal(signal.SIGINT)
+    with stop_request() as request:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    assert request.by == signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_damaged_file_names_the_one_before_it(tmp_path, alone):
+    """The error says how to go on, that way works, and the good file survives it."""
+    path, previous = tmp_path / "run.tinygpt", tmp_path / "run.tinygpt.previous"
+    previous.write_bytes(alone[0].read_bytes())
+    path.write_bytes(alone[0].read_bytes()[:-1])
+
+    refused = tinygpt("train", "--resume", path, "--steps", 7)
+    train("--resume", previous, "--steps", 7)
+
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert refused.stderr.endswith(f"; {previous} is whole, --resume {previous} goes on from it\n")
+    assert outline(path).header.step == 7
+    assert previous.read_bytes() == alone[0].read_bytes()
+
+
+def test_resume_elsewhere_leaves_the_file_alone(tmp_path, alone):
+    """With --out, what the run goes on from stays as it is."""
+    before = alone[0].read_bytes()
+
+    train("--resume", alone[0], "--steps", 7, "--out", tmp_path / "other.tinygpt")
+
+    assert alone[0].read_bytes() == before
+    assert outline(tmp_path / "other.tinygpt").header.step == 7
+
+
+def test_link_is_followed(tmp_path, alone):
+    """What is saved under a link goes where the link points."""
+    (tmp_path / "there").mkdir()
+    path, link = tmp_path / "there" / "run.tinygpt", tmp_path / "link.tinygpt"
+    path.write_bytes(alone[0].read_bytes())
+    link.symlink_to(path)
+
+    train("--resume", link, "--steps", 7)
+
+    assert link.is_symlink()
+    assert outline(path).header.step == 7
+
+
+BAD = {
+    "no such file": (["--resume", "nowhere.tinygpt"], 2, "file: got No such file or directory, expected a readable"),
+    "a folder": (["--resume", "/"], 2, "file: got a directory, expected a .tinygpt file"),
+    "no .tinygpt file": (["--resume", "text"], 2, "got 'utf-8' codec", "header"),
+    "a file that is there": ([*CLI, "--out", "text"], 2, "which is there, expected a new name, or --resume"),
+    "no such folder": ([*CLI, "--out", "nowhere/run"], 3, "folder: got No such file or directory, expected one"),
+    "--save-every 0": ([*CLI, "--out", "new", "--save-every", "0"], 2, "save_every: got 0, expected a positive"),
+    "--save-every without --out": ([*CLI, "--save-every", "2"], 2, "--save-every: got no --out, expected one with it"),
+    "--allow-corpus-change alone": ([*CLI, "--allow-corpus-change"], 2, "got no --resume, expected one with it"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line(tmp_path, name):
+    """Whatever is wrong is one line on stderr, and nothing is left behind."""
+    arguments, code, *words = BAD[name]
+    (tmp_path / "text").write_text("no file of ours")
+
+    done = tinygpt("train", *arguments, cwd=tmp_path)
+
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert words[-1] in done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["text"]
+
+
+def test_second_trainer_is_refused(tmp_path, alone):
+    """While one writes a file, another is told so and leaves it alone."""
+    path = tmp_path / "run.tinygpt"
+    path.write_bytes(alone[0].read_bytes())
+
+    with sole_writer(path):
+        done = tinygpt("train", "--resume", path, "--steps", 7)
+
+    assert done.returncode == 3
+    assert done.stderr == f"[{path}] trainer: got another that writes this file, expected none\n"
+    assert outline(path).header.step == 6
+
+
+def test_read_only_file_can_go_on_elsewhere(tmp_path, alone, capsys):
+    """A file in a folder that cannot be written is read all the same."""
+    code = resume(alone[0], Output(file=tmp_path / "run.tinygpt"), asked={"steps": 7}, model={})
+
+    assert code == 0
+    assert "step 7/7" in capsys.readouterr().out
+
+
+def test_info_shows_the_header_and_the_checksum(alone):
+    """A line for each entry, the sizes, and that every byte is as it was written."""
+    done = tinygpt("info", alone[0])
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert (lines["version"], lines["step"], lines["policy"], lines["changes"]) == ("2", "6", "none", "none")
+    assert lines["tensors"].startswith("111 (model 1.7 MiB, optimizer 3.4 MiB, random 8 B), file ")
+    assert lines["checksum"].endswith("… agrees with every byte")
+
+
+def test_info_tells_damage_after_what_can_be_read(tmp_path, alone):
+    """The header of a file with a flipped weight is shown; the verdict is one line on stderr and exit code 2."""
+    whole = alone[0].read_bytes()
+    path = tmp_path / "run.tinygpt"
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+
+    done = tinygpt("info", path)
+
+    assert done.returncode == 2
+    assert "step: 6" in done.stdout.splitlines()
+    assert done.stderr.startswith(f"[{path}] checksum: got ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_info_as_json_has_the_whole_header(alone):
+    """What scripts read is the header itself, and sizes in bytes."""
+    found = json.loads(tinygpt("info", alone[0], "--json").stdout)
+
+    assert found["header"] == outline(alone[0]).header.as_dict()
+    assert found["sizes_bytes"]["optimizer"] == 2 * found["sizes_bytes"]["model"] + 8 + 4

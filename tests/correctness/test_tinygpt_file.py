@@ -1,0 +1,343 @@
+"""The file by itself: what it holds, how it is written, and what is refused."""
+
+import dataclasses
+import json
+import resource
+import signal
+import stat
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tinygpt.durability.damage import MOST_BYTES, damages, problem
+from tinygpt.durability.edits import HEADER_EDITS
+from tinygpt.durability.forgery import Parts, edited
+from tinygpt.durability.kills import kill_once
+from tinygpt.durability.small import CONFIG, write_small_file
+from tinygpt.errors import SaveError, TinyGPTFileError
+from tinygpt.tinygpt_file import beside, load, outline, save, sole_writer, verify
+from tinygpt.tinygpt_file.header import MIGRATIONS, VERSION
+from tinygpt.train import Trainer
+from tinygpt.train.state import tensors
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The bytes of a small file without fault."""
+    path = tmp_path_factory.mktemp("whole") / "small.tinygpt"
+    write_small_file(path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path, whole):
+    """A file without fault, in a folder of its own."""
+    path = tmp_path / "run.tinygpt"
+    path.write_bytes(whole)
+    return path
+
+
+def trained(**changes):
+    """Return a small trainer after two steps."""
+    trainer = Trainer(dataclasses.replace(CONFIG, **changes))
+    run = trainer.run()
+    next(run), next(run)
+    return trainer
+
+
+def names(folder):
+    """Return what is in a folder."""
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def bits(array):
+    """Return an array's bytes."""
+    return bytes(memoryview(array.view(mx.uint8) if array.size > 1 else array))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_file_holds_every_array_of_the_run_to_the_bit(tmp_path, dtype):
+    """Weights, moments, step, learning rate and random key come back as they were, and so does the header."""
+    trainer = trained(dtype=dtype) if dtype == "float32" else Trainer(dataclasses.replace(CONFIG, dtype=dtype))
+    expected = {name: bits(array) for name, array in tensors(trainer.model, trainer._optimizer).items()}
+
+    trainer.save(tmp_path / "run.tinygpt")
+    header, arrays = load(tmp_path / "run.tinygpt")
+
+    assert {name: bits(array) for name, array in arrays.items()} == expected
+    assert len(expected) > 50
+    assert dataclasses.replace(header, written_by={}) == trainer.header
+    assert header.written_by["mlx"]
+
+
+def test_file_is_opened_by_mlx_as_safetensors(path):
+    """MLX's own loader finds the same arrays and the header."""
+    arrays, metadata = mx.load(str(path), format="safetensors", return_metadata=True)
+
+    expected = load(path)[1]
+    assert arrays.keys() == expected.keys()
+    assert all(mx.array_equal(arrays[name], expected[name]) for name in expected)
+    assert json.loads(metadata["tinygpt"])["step"] == 2
+    assert metadata["format"] == "mlx"
+
+
+def test_loading_leaves_the_random_state_alone(path):
+    """To know which tensors to expect, a model is made; its random numbers are nobody's."""
+    mx.random.seed(3)
+    expected = mx.random.uniform(shape=(4,)).tolist()
+
+    mx.random.seed(3)
+    load(path)
+
+    assert mx.random.uniform(shape=(4,)).tolist() == expected
+
+
+def test_saving_keeps_the_file_before_it(path, whole):
+    """The old contents stand under .previous, the new ones under the name, and nothing else is there."""
+    trained().save(path)
+
+    assert beside(path, ".previous").read_bytes() == whole
+    assert load(path)[0].step == 2
+    assert names(path.parent) == ["run.tinygpt", "run.tinygpt.previous"]
+
+
+def test_saving_can_leave_the_previous_file_alone(path):
+    """What is damaged is not worth keeping: then .previous stays what it is."""
+    previous = beside(path, ".previous")
+    previous.write_bytes(b"good")
+
+    trained().save(path, keep_previous=False)
+
+    assert previous.read_bytes() == b"good"
+    assert load(path)[0].step == 2
+
+
+def test_saved_file_has_the_permissions_of_any_new_file(tmp_path):
+    """Whoever may read what the user writes may read this too."""
+    (tmp_path / "other").write_text("")
+    trained().save(tmp_path / "run.tinygpt")
+
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("other", "run.tinygpt")}
+
+    assert len(modes) == 1
+
+
+def test_full_disk_is_one_error_and_loses_nothing(path, whole):
+    """Where no byte more can be written, the old file is whole and the unfinished one is gone."""
+    trainer = trained()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, limits[1]))
+    try:
+        with pytest.raises(SaveError) as caught:
+            trainer.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert str(caught.value) == f"[{path}] saving: got File too large, expected room for the file"
+    assert path.read_bytes() == whole
+    assert names(path.parent) == ["run.tinygpt"]
+
+
+def test_file_that_could_not_be_read_again_is_not_written(path, whole):
+    """A tensor too few is found before anything is written."""
+    trainer = trained()
+    arrays = tensors(trainer.model, trainer._optimizer)
+    del arrays["random.key"]
+
+    with pytest.raises(SaveError, match=r"tensor random\.key: got none, expected one"):
+        save(path, trainer.header, arrays)
+
+    assert path.read_bytes() == whole
+
+
+CRASH = """
+import os, signal, sys
+from tinygpt.durability.small import write_small_file
+from pathlib import Path
+
+path, deadly = Path(sys.argv[1]), int(sys.argv[2])
+seen = 0
+
+def kill(event, arguments):
+    global seen
+    if event in ("open", "os.remove", "os.link", "os.rename") and str(path.parent) in str(arguments[:2]):
+        seen += 1
+        if seen == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+write_small_file(path)
+"""
+
+
+def test_death_before_any_file_operation_leaves_a_whole_file(path, tmp_path):
+    """A trainer is killed before the first, the second, ... operation of a saving; each time a whole file is there."""
+    before = load(path)[0].step
+    deaths = 0
+    for deadly in range(1, 20):
+        done = subprocess.run([sys.executable, "-c", CRASH, path, str(deadly)], check=False)
+        assert load(path)[0].step == before
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL
+        deaths += 1
+    assert deaths >= 5
+    assert names(tmp_path) == ["run.tinygpt", "run.tinygpt.previous"]
+
+
+def test_killed_trainer_goes_on(tmp_path):
+    """Killed while it saves, once and again, a run has a whole file to go on from."""
+    path, log = tmp_path / "run.tinygpt", tmp_path / "run.json"
+
+    outcomes = [kill_once(path, log, 0.01 * number, saving=True) for number in range(3)]
+
+    assert "lost" not in outcomes
+    assert any("the file is whole" in outcome for outcome in outcomes[1:])
+
+
+def test_only_one_writes(path):
+    """A second writer is refused while the first is at it, and not afterwards, also after an exception."""
+    refused = pytest.raises(SaveError, match="got another that writes this file, expected none")
+    with sole_writer(path), refused, sole_writer(path):
+        pytest.fail("two writers")
+    with pytest.raises(KeyError), sole_writer(path):
+        raise KeyError
+    with sole_writer(path):
+        pass
+    assert names(path.parent) == ["run.tinygpt"]
+
+
+def test_folder_that_cannot_be_written_is_one_error(tmp_path):
+    """No such folder, or a file in its place."""
+    (tmp_path / "file").write_text("")
+
+    for folder, reason in (("nowhere", "No such file or directory"), ("file", "Not a directory")):
+        with pytest.raises(SaveError) as caught, sole_writer(tmp_path / folder / "run.tinygpt"):
+            pytest.fail("written")
+        assert f"folder: got {reason}, expected one to write to" in str(caught.value)
+
+
+SAMPLED = {"cut": 61, "bit": 1}
+
+
+def test_every_kind_of_damage_is_one_error(whole):
+    """Cut, flipped, edited and sealed again, or no file at all: one line that names the file, and little memory."""
+    kinds = {}
+    for number, (kind, name, make) in enumerate(damages(whole, flips=150)):
+        if number % SAMPLED.get(kind, 1) == 0:
+            wrong, _, _ = problem(make)
+            assert wrong == "", f"{kind} {name}"
+            kinds[kind] = kinds.get(kind, 0) + 1
+
+    assert kinds.keys() == {"cut", "longer", "bit", "header", "layout", "text", "length", "no file"}
+    assert sum(kinds.values()) > 450
+
+
+WORDS = {
+    "version 3": "header version: got 3, expected at most 2: it was written by a newer tinygpt",
+    "step of another time": "header step: got 3, expected 2, as the optimizer has",
+    "policy unknown": "header [policy] name: got 'some', expected one of none, all, every:K, first:N",
+    "n_layer 0": "header [GPTConfig] n_layer: got 0, expected a positive integer",
+    "n_layer huge": "header n_layer: got 2147483647, expected at most 63, the tensors of the file",
+    "optimizer with other betas": "header optimizer.betas: got an array, expected an array",
+    "tokenizer another": "header data.tokenizer: got 'bpe', expected 'bytes'",
+    "sha256 short": "header data.sha256: got 'ab', expected 64 hexadecimal digits",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), WORDS.items(), ids=WORDS)
+def test_damage_is_named(path, whole, name, words):
+    """The error says which entry, what it is, and what it has to be."""
+    path.write_bytes(edited(whole, HEADER_EDITS[name]))
+
+    with pytest.raises(TinyGPTFileError) as caught:
+        load(path)
+
+    assert str(caught.value) == f"[{path}] {words}"
+
+
+def test_flipped_weight_is_found_by_the_checksum(path, whole):
+    """A bit of a tensor changes nothing that can be seen, and is found."""
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+
+    outline(path)
+    for read in (load, verify):
+        with pytest.raises(TinyGPTFileError, match=r"checksum: got \w{16}… of the contents, expected \w{16}…, as in"):
+            read(path)
+
+
+def test_reading_needs_little_memory(whole):
+    """A process that reads a header of a million names stays below 200 MiB."""
+    code = (
+        "import sys; from pathlib import Path; from tinygpt.durability.damage import damages, peak_bytes, problem\n"
+        "whole = Path(sys.argv[1]).read_bytes()\n"
+        "for kind, name, make in damages(whole, flips=1):\n"
+        "    if kind in ('text', 'length', 'layout'): assert not problem(make)[0], name\n"
+        "print(peak_bytes())"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "/dev/stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        printed, _ = process.communicate(whole)
+
+    assert int(printed) < MOST_BYTES
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=5), values, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(value, path=()):
+    """Yield the path to every value inside a JSON value."""
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*path, name)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*path, name))
+
+
+@given(data=st.data(), part=st.sampled_from(["header", "entries", "metadata"]), value=JSON)
+def test_drawn_edits_are_refused_or_mean_the_same(whole, tmp_path_factory, data, part, value):
+    """Whatever is put in place of any value, the file loads as a whole, or is refused by the one error."""
+    path = tmp_path_factory.mktemp("drawn") / "run.tinygpt"
+    parts = Parts(whole)
+    *ahead, last = data.draw(st.sampled_from(list(places(getattr(parts, part)))))
+    place = getattr(parts, part)
+    for name in ahead:
+        place = place[name]
+    place[last] = value
+    path.write_bytes(parts.sealed())
+
+    try:
+        header, arrays = load(path)
+    except TinyGPTFileError as error:
+        message = str(error)
+    else:
+        message = f"[{path}] loads" if len(arrays) == len(parts.entries) and header.step == 2 else "loads in part"
+    assert message.startswith(f"[{path}] ")
+    assert "\n" not in message
+
+
+@given(content=st.binary(max_size=300))
+@example(b"")
+@example(b"\x02\0\0\0\0\0\0\0{}")
+def test_drawn_bytes_are_no_file(tmp_path_factory, content):
+    """Bytes that are no file are refused, whatever they are."""
+    path = tmp_path_factory.mktemp("drawn") / "run.tinygpt"
+    path.write_bytes(content)
+
+    with pytest.raises(TinyGPTFileError):
+        load(path)
+
+
+def test_every_older_version_is_migrated():
+    """There is a step from each version to the next, up to ours."""
+    assert sorted(MIGRATIONS) == list(range(1, VERSION))

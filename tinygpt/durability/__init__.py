@@ -1,0 +1,1 @@
+"""Evidence that a ``.tinygpt`` file can be trusted: killed trainers, damaged files, resumed runs."""
