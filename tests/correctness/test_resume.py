@@ -257,7 +257,7 @@ def alone(tmp_path_factory):
 
 
 def test_train_resumes_from_the_command_line(tmp_path, alone):
-    """Saved every second step, gone on under another policy: one log, one curve, one result, and a line that says so."""
+    """Saved every second step, gone on under another policy: one log, one curve, one result, a line that says so."""
     path, log = tmp_path / "run.tinygpt", tmp_path / "run.json"
 
     train(*CLI, "--steps", 3, "--save-every", 2, "--out", path, "--json", log)

@@ -153,7 +153,7 @@ def test_policy_selects_what_its_name_says(policy, depth, expected):
 
 
 @pytest.mark.parametrize(
-    "policy", ["some", "", "every", "every:0", "every:-1", "every:١", "first:1.0", "all:2", "all "]
+    "policy", ["some", "", "every", "every:0", "every:-1", "every:\u0661", "first:1.0", "all:2", "all "]
 )
 def test_policy_refuses_an_unknown_name(policy):
     """The error lists the policies that there are."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import mlx.nn as nn
 
+from tinygpt.checkpointing.ordered import ordered
 from tinygpt.checkpointing.policy import recomputed_blocks
 from tinygpt.checkpointing.wrap import checkpoint
 from tinygpt.checkpointing.wrappers import Wrapper
@@ -18,10 +19,16 @@ def checkpointed_blocks(
     Args:
         blocks: The blocks of a model, in order.
         policy: Which of them are recomputed; see ``recomputed_blocks``.
-        wrap: The wrapper for those; the others are returned as they are.
+        wrap: The wrapper for those. Beside blocks that ours recomputes, the others run ``ordered``; beside those of
+            another wrapper, or where nothing is recomputed, they are returned as they are.
 
     Raises:
         ConfigError: There is no such policy.
     """
     recomputed = recomputed_blocks(policy, len(blocks))
-    return [wrap(block) if index in recomputed else block for index, block in enumerate(blocks)]
+    plain = ordered if recomputed and wrap is checkpoint else _as_it_is
+    return [wrap(block) if index in recomputed else plain(block) for index, block in enumerate(blocks)]
+
+
+def _as_it_is(block: nn.Module) -> Callable[..., Any]:
+    return block
