@@ -66,22 +66,26 @@ def test_python_blocks_run(path, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "output"),
-    [pytest.param(command, output, id=f"{page}: {command}") for page, command, output in COMMANDS],
-)
-def test_commands_print_what_the_page_shows(command, output):
-    """A tinygpt command prints the page's lines, numbers aside; others are installations, and known."""
-    if not command.startswith("tinygpt "):
-        assert re.fullmatch(
-            r"python3 -m (pip install tox|tox -e \w+)( && python3 -m tox -e \w+)?|pip install [\w'\[\] ]+|pytest",
-            command,
+@pytest.mark.parametrize("page", dict.fromkeys(page for page, _, _ in COMMANDS))
+def test_commands_print_what_the_page_shows(page, tmp_path):
+    """The tinygpt commands of a page, one after another, print its lines, numbers aside; others are installations."""
+    for command, output in [(command, output) for name, command, output in COMMANDS if name == page]:
+        if not command.startswith("tinygpt "):
+            assert re.fullmatch(
+                r"python3 -m (pip install tox|tox -e \w+)( && python3 -m tox -e \w+)?|pip install [\w'\[\] ]+|pytest",
+                command,
+            )
+            continue
+        done = subprocess.run(
+            [sys.executable, "-m", *shlex.split(command)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        return
-    done = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, check=False)
-
-    assert done.returncode == (1 if "does not conform" in output else 0)
-    assert without_numbers(done.stdout) == without_numbers(output)
+        assert done.returncode == (1 if "does not conform" in output else 0), done.stderr
+        assert without_numbers(done.stdout) == without_numbers(output)
 
 
 def without_numbers(text):

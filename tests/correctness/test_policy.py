@@ -11,6 +11,7 @@ from tinygpt.train.compiler import can_compile
 from tinygpt.variants import VARIANTS, combined
 
 MIXED = ("every:2", "first:2")
+COMPILED = ("dropout", "depths", "yoco")  # random numbers, losses beside the stream, and a cache beside it
 
 
 def gradients(config, policy, *, compiled):
@@ -34,8 +35,13 @@ def gradients(config, policy, *, compiled):
     return {"loss": value, "next draw": mx.random.uniform(), **leaves(found)}
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "compiled"),
+    [
+        *(pytest.param(variant, False, id=f"{variant}-eager") for variant in VARIANTS),
+        *(pytest.param(variant, True, id=f"{variant}-compiled") for variant in COMPILED),
+    ],
+)
 def test_mixed_policies_change_no_number(variant, compiled):
     """Recomputed and ordered blocks side by side give the plain gradients to the bit, in every variant."""
     if compiled and not can_compile():
@@ -65,7 +71,7 @@ def test_ordered_block_is_left_as_it_was():
     block = GPT(combined("dense")).blocks[0]
     before = {name: id(array) for name, array in leaves(block.parameters()).items()}
 
-    with pytest.raises(ValueError, match=r"5\).*16|16.*5|shape"):
+    with pytest.raises(ValueError, match="layer_norm"):
         ordered(block)(mx.ones((1, 3, 5)))
     mx.eval(mx.grad(lambda x: ordered(block)(x)[0].sum())(mx.ones((1, 3, 16))))
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tinygpt.report.resume_tables import damage_table, kills_table, releases_table, resumes_table
+
 MIB = 1 << 20
 
 PAGES = ("README.md", "docs/results.md")
@@ -178,6 +180,10 @@ TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "h200-eager": ("h200-eager.json", lambda content: wrapper_table(content["records"])),
     "h200-bf16": ("h200-bf16.json", lambda content: wrapper_table(content["records"])),
     "h200-in-flight": ("h200-in-flight.json", lambda content: in_flight_table(content["records"])),
+    "resumes": ("resume/resumes.json", lambda content: resumes_table(content["resumes"])),
+    "kills": ("resume/kills.json", kills_table),
+    "damage": ("resume/damage.json", damage_table),
+    "releases": ("resume/releases.json", lambda content: releases_table(content["crossings"])),
     "cpu-orders": ("cpu-orders.json", lambda content: orders_table(content["peaks_bytes"])),
     "cpu-memory": ("cpu-memory.json", lambda content: memory_table(content["rows"])),
     "cpu-rows": ("cpu-rows.json", lambda content: wrapper_table(content["records"][:5])),

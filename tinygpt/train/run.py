@@ -205,8 +205,16 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines) -> int:
 def _end(output: Output, stopped_by: Signals | None, step: int, steps: int) -> int:
     """Say where the run is, and return the exit code."""
     if output.file is not None:
-        print(f"saved: {output.file} at step {step}, {format_bytes(output.file.stat().st_size)}")
-    if stopped_by is None or step == steps:
+        print(f"saved: {_shown(output.file)} at step {step}, {format_bytes(output.file.stat().st_size)}")
+    if output.file is None or stopped_by is None or step == steps:
         return 0
-    print(f"stopped: {stopped_by.name} after step {step} of {steps}; tinygpt train --resume {output.file} goes on")
+    print(
+        f"stopped: {stopped_by.name} after step {step} of {steps}; tinygpt train --resume {_shown(output.file)} goes on"
+    )
     return EXIT_SIGNAL + stopped_by
+
+
+def _shown(path: Path) -> Path:
+    """Return a path as one would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
