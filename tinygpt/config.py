@@ -141,6 +141,11 @@ class GPTConfig:
         return frozenset(range((self.n_layer + 1) // 2, self.n_layer)) if self.yoco else frozenset()
 
     @property
+    def cuts(self) -> frozenset[int]:
+        """The blocks before which something happens that is no block's: the shared cache is made."""
+        return frozenset({min(self.cross_blocks)}) if self.yoco else frozenset()
+
+    @property
     def parameters(self) -> int:
         """Parameters of the model; the output layer is the token embedding and adds none."""
         positions = self.context if self.position == "learned" else 0

@@ -6,10 +6,10 @@ import mlx.optimizers as optim
 import pytest
 from mlx.utils import tree_flatten, tree_map
 
-from tinygpt.checkpointing import checkpoint, checkpointed_blocks, recomputed_blocks
+from tinygpt.checkpointing import checkpoint, checkpointed_blocks
 from tinygpt.config import GPTConfig
 from tinygpt.conformance.compare import differences
-from tinygpt.errors import ConfigError, TrainingError
+from tinygpt.errors import TrainingError
 from tinygpt.model import GPT, next_token_loss
 from tinygpt.model.products import can_multiply
 from tinygpt.train import Gradients, TrainStep
@@ -127,35 +127,3 @@ def test_update_that_changes_a_dtype_is_refused():
 
     with pytest.raises(TrainingError, match=r"\[train\] dtype of .*: got mlx.core.float32, expected mlx.core.bfloat16"):
         step.update(Gradients(mx.array(0.0), mx.array(1.0), wrong))
-
-
-@pytest.mark.parametrize(
-    ("policy", "depth", "expected"),
-    [
-        ("none", 3, set()),
-        ("all", 3, {0, 1, 2}),
-        ("every:1", 3, {0, 1, 2}),
-        ("every:2", 3, {0, 2}),
-        ("every:2", 4, {0, 2}),
-        ("every:9", 3, {0}),
-        ("first:2", 3, {0, 1}),
-        ("first:9", 3, {0, 1, 2}),
-    ],
-)
-def test_policy_selects_what_its_name_says(policy, depth, expected):
-    """None recomputes nothing, all every block, every:K the first of every K, first:N the first N."""
-    blocks = [object() for _ in range(depth)]
-
-    run = checkpointed_blocks(blocks, policy, wrap=lambda block: ("wrapped", block))
-
-    assert recomputed_blocks(policy, depth) == expected
-    assert run == [("wrapped", block) if index in expected else block for index, block in enumerate(blocks)]
-
-
-@pytest.mark.parametrize(
-    "policy", ["some", "", "every", "every:0", "every:-1", "every:\u0661", "first:1.0", "all:2", "all "]
-)
-def test_policy_refuses_an_unknown_name(policy):
-    """The error lists the policies that there are."""
-    with pytest.raises(ConfigError, match=r"\[policy\] name: got .*, expected one of none, all, every:K, first:N"):
-        recomputed_blocks(policy, 3)

@@ -1,7 +1,7 @@
 """Gradient checkpointing on MLX: the wrapper, its rivals, and which blocks to wrap."""
 
 from tinygpt.checkpointing.apply import checkpointed_blocks
-from tinygpt.checkpointing.policy import POLICIES, recomputed_blocks
+from tinygpt.checkpointing.policy import POLICIES, plan
 from tinygpt.checkpointing.wrap import checkpoint
 from tinygpt.checkpointing.wrappers import WRAPPERS, Wrapper, wrapper
 
@@ -11,6 +11,6 @@ __all__ = [
     "Wrapper",
     "checkpoint",
     "checkpointed_blocks",
-    "recomputed_blocks",
+    "plan",
     "wrapper",
 ]

@@ -16,12 +16,14 @@ from tinygpt.checkpointing.graph import after
 from tinygpt.leaves import leaves
 
 
-def ordered(module: nn.Module) -> Callable[..., Any]:
+def ordered(module: nn.Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return a callable that runs a module as it is; no argument's gradient is ready before those of all parameters.
 
     Args:
-        module: What to run, with arrays of floating-point numbers as positional arguments.
+        module: The module whose parameters are used, with arrays of floating-point numbers as positional arguments.
+        fn: What to run; ``module`` itself if not given.
     """
+    target = module if fn is None else fn
 
     def run(*args: mx.array) -> Any:
         parameters = module.trainable_parameters()
@@ -29,7 +31,7 @@ def ordered(module: nn.Module) -> Callable[..., Any]:
         tied = _tied([*args, *named.values()], len(args))
         module.update(tree_unflatten(list(zip(named, tied[len(args) :], strict=True))))
         try:
-            return module(*tied[: len(args)])
+            return target(*tied[: len(args)])
         finally:
             module.update(parameters)
 

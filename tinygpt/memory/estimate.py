@@ -4,12 +4,12 @@ The peak is the largest of a few moments: the backward of each block, when weigh
 after it, and what the blocks before it keep are there together; and the update.
 """
 
-from collections.abc import Set
 from dataclasses import dataclass
 
 from tinygpt.config import GPTConfig
 from tinygpt.errors import ConfigError
-from tinygpt.memory.activations import activations
+from tinygpt.memory.activations import Activations, activations
+from tinygpt.plan import Plan, Recompute, Segment
 
 FLOAT32_BYTES = 4
 MOMENTS = 2  # of AdamW
@@ -51,37 +51,48 @@ class Estimate:
 
 
 def estimate_peak(
-    config: GPTConfig, *, batch: int, context: int, recomputed: Set[int], itemsize: int = FLOAT32_BYTES
+    config: GPTConfig, plan: Plan, *, batch: int, context: int, itemsize: int = FLOAT32_BYTES
 ) -> Estimate:
     """Predict the peak of a training step without running it.
 
     Args:
         config: The model.
+        plan: What happens to each of its blocks.
         batch: Sequences.
         context: Tokens in each.
-        recomputed: Indices of the blocks that are recomputed.
         itemsize: Bytes of an element: 4 for float32, 2 for bfloat16.
     """
     weights = itemsize * config.parameters
     moments = MOMENTS * weights
     blocks = [activations(config, index, batch=batch, context=context) for index in range(config.n_layer)]
-    kept = [
-        itemsize * (block.boundary if index in recomputed else block.elements) for index, block in enumerate(blocks)
-    ]
+    kept = [itemsize * sum(_kept(blocks[index], segment) for index in segment.blocks) for segment in plan]
     before = sum(kept)
     head = FLOAT32_BYTES * LOGITS * batch * context * config.vocab_size
-    tokens = batch * context
     peak = Estimate(weights, moments, 0, before, 0, head)  # the loss
     done = 0
-    for index in reversed(range(config.n_layer)):
-        block = blocks[index]
-        before -= kept[index]
-        done += itemsize * config.block_parameters(index)
+    for segment, own in zip(reversed(plan), reversed(kept), strict=True):
+        before -= own
+        done += itemsize * sum(config.block_parameters(index) for index in segment.blocks)
+        inside = sum(blocks[index].elements for index in segment.blocks)
         # The two largest values of a half and their gradients, on top of all that the block has.
-        inside = max(2 * tokens * config.n_mlp, 2 * block.core // max(1, config.maps) - 4 * tokens * config.n_mlp)
-        moment = Estimate(weights, moments, done, before, itemsize * (block.elements + inside), 0)
+        last = blocks[segment.blocks[-1]]
+        hidden = batch * context * config.n_mlp
+        inside += max(2 * hidden, 2 * last.core // max(1, config.maps) - 4 * hidden)
+        moment = Estimate(weights, moments, done, before, itemsize * inside, 0)
         peak = max(peak, moment, key=lambda estimate: estimate.peak_bytes)
     return max(peak, Estimate(weights, moments, weights, 0, 0, 0), key=lambda estimate: estimate.peak_bytes)
+
+
+def _kept(block: Activations, segment: Segment) -> int:
+    """Count the elements that a block of a segment keeps from its forward to its backward."""
+    if segment.recompute is Recompute.BLOCK:
+        return block.boundary
+    return {
+        Recompute.NOTHING: block.elements,
+        Recompute.ATTENTION: block.elements - block.core,
+        Recompute.SELECTIVE: block.elements - block.core - block.activation,
+        Recompute.HALVES: 2 * block.boundary,
+    }[segment.recompute]
 
 
 def boundary_bytes(config: GPTConfig, *, batch: int, context: int, itemsize: int = FLOAT32_BYTES) -> int:

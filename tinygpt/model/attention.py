@@ -83,11 +83,20 @@ class Attention(nn.Module):
         else:
             key, value = self.key_value(x, positions)
             seen = positions
-        gathered = self.core(query, key, value, visible(positions, seen, self._window))
+        gathered = self.core(query, key, value, positions, seen)
         return self.output(gathered.swapaxes(1, 2).flatten(-2))
 
-    def core(self, query: mx.array, key: mx.array, value: mx.array, mask: mx.array) -> mx.array:
-        """Return the values, weighted by how well their keys fit, (B, H, T, K)."""
+    def core(self, query: mx.array, key: mx.array, value: mx.array, positions: mx.array, seen: mx.array) -> mx.array:
+        """Return the values, weighted by how well their keys fit, (B, H, T, K).
+
+        Args:
+            query: (B, H, T, K).
+            key: (B, G, S, K).
+            value: (B, G, S, K).
+            positions: Of the queries, (B or 1, T).
+            seen: Positions of the keys, (B or 1, S).
+        """
+        mask = visible(positions, seen, self._window)
         return gather(self.dropout(attention_map(query, key, mask)), value)
 
 

@@ -8,10 +8,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from tinygpt.config import GPTConfig
-from tinygpt.model.attention import Attention, Cache
+from tinygpt.model.attention import Attention
 from tinygpt.model.differential import DifferentialAttention
 from tinygpt.model.feed_forward import FeedForward, Losses, SwiGLU
 from tinygpt.model.moe import MixtureOfExperts
+from tinygpt.model.node import own_node
 from tinygpt.model.norm import make_norm
 
 # The stream, the auxiliary losses by name, and the shared cache if there is one. The cache goes from block to block: so
@@ -46,17 +47,17 @@ class Block(nn.Module):
         Shape:
             (B, T, D) to (B, T, D).
         """
-        x = x + self.attended(x, mx.arange(x.shape[1])[None], cache)
+        x = x + self.attended(x, mx.arange(x.shape[1])[None], *cache)
         transformed, losses = self.transformed(x)
         return x + transformed, losses, *cache
 
-    def attended(self, x: mx.array, positions: mx.array, cache: Cache) -> mx.array:
+    def attended(self, x: mx.array, positions: mx.array, *cache: mx.array) -> mx.array:
         """Return what the attention adds to the stream: (B, T, D), positions (B or 1, T), to (B, T, D)."""
-        return self.dropout(self.attention(self.attention_norm(x), positions, cache))
+        return self.dropout(self.attention(self.attention_norm(own_node(x)), positions, cache))
 
     def transformed(self, x: mx.array) -> tuple[mx.array, Losses]:
         """Return what the feed-forward adds to the stream, and its losses: (B, T, D) to (B, T, D)."""
-        transformed, losses = self.feed_forward(self.feed_forward_norm(x))
+        transformed, losses = self.feed_forward(self.feed_forward_norm(own_node(x)))
         return self.dropout(transformed), losses
 
 

@@ -28,7 +28,12 @@ class FeedForward(nn.Module):
         Shape:
             (B, T, D) to (B, T, D), through (B, T, F).
         """
-        return self.narrow(nn.gelu(self.widen(x))), {}
+        return self.narrowed(self.widen(x)), {}
+
+    def narrowed(self, hidden: mx.array) -> mx.array:
+        """Return the activated hidden layer, brought back to the stream's width: (B, T, F) to (B, T, D)."""
+        result: mx.array = self.narrow(nn.gelu(hidden))
+        return result
 
 
 class SwiGLU(nn.Module):
@@ -47,4 +52,9 @@ class SwiGLU(nn.Module):
         Shape:
             (B, T, D) to (B, T, D), through (B, T, F).
         """
-        return self.narrow(nn.silu(self.gate(x)) * self.widen(x)), {}
+        return self.narrowed(self.gate(x), self.widen(x)), {}
+
+    def narrowed(self, gate: mx.array, hidden: mx.array) -> mx.array:
+        """Return the gated hidden layer, brought back to the stream's width: (B, T, F) twice to (B, T, D)."""
+        result: mx.array = self.narrow(nn.silu(gate) * hidden)
+        return result

@@ -5,7 +5,7 @@ of the layers that write into the stream divided by sqrt(2 n_layer), biases zero
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -16,8 +16,9 @@ from tinygpt.errors import ConfigError
 from tinygpt.model.block import Block, Result
 from tinygpt.model.feed_forward import Losses
 from tinygpt.model.mod import MixtureOfDepths
+from tinygpt.model.node import own_node
 from tinygpt.model.norm import make_norm
-from tinygpt.model.yoco import SharedCache, own_node
+from tinygpt.model.yoco import SharedCache
 
 INITIAL_DEVIATION = 0.02
 LAMBDA_DEVIATION = 0.1  # as in the code of Ye et al. 2024, microsoft/unilm Diff-Transformer
@@ -51,7 +52,8 @@ class GPT(nn.Module):
 
         Args:
             tokens: Token ids, at most ``config.context`` in a sequence.
-            blocks: What to run instead of the model's own blocks, for instance the same blocks under a wrapper.
+            blocks: What to run instead of the model's own blocks, for instance the same blocks under a wrapper. One
+                that stands for several returns a list of each loss, one of each block.
 
         Returns:
             Logits, and each auxiliary loss by name, summed over the blocks; a dense model has none.
@@ -76,7 +78,7 @@ class GPT(nn.Module):
             if index in self.config.cross_blocks and not cache:
                 cache, x = self.cache(x), own_node(x)
             x, added, *cache = block(x, *cache)
-            losses |= {name: losses[name] + loss if name in losses else loss for name, loss in added.items()}
+            _add(losses, added)
         logits: mx.array = self.token_embedding.as_linear(self.norm(x))
         return logits, losses
 
@@ -96,6 +98,13 @@ class GPT(nn.Module):
             )
 
         self.update(tree_map_with_path(drawn, self.parameters()))
+
+
+def _add(losses: Losses, added: Mapping[str, mx.array | list[mx.array]]) -> None:
+    """Add the losses of a block, or of several one by one: a sum of sums would be rounded otherwise."""
+    for name, found in added.items():
+        for loss in found if isinstance(found, list) else [found]:
+            losses[name] = losses[name] + loss if name in losses else loss
 
 
 def next_token_loss(logits: mx.array, targets: mx.array) -> mx.array:

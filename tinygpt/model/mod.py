@@ -47,7 +47,7 @@ class MixtureOfDepths(nn.Module):
         return stream, losses | {"capacity": _capacity(scores, chosen)}, *cache
 
     def _added(self, x: mx.array, positions: mx.array, cache: Cache) -> tuple[mx.array, Losses]:
-        attended = self.block.attended(x, positions, cache)
+        attended = self.block.attended(x, positions, *cache)
         transformed, losses = self.block.transformed(x + attended)
         return attended + transformed, losses
 

@@ -93,8 +93,11 @@ class Experts(nn.Module):
 
     def _transformed(self, x: mx.array, experts: mx.array | None) -> mx.array:
         hidden = self.widen(x, experts)
-        hidden = nn.silu(self.gate(x, experts)) * hidden if self._gated else nn.gelu(hidden)
-        return self.narrow(hidden, experts)
+        return self.narrowed(experts, hidden, self.gate(x, experts)) if self._gated else self.narrowed(experts, hidden)
+
+    def narrowed(self, experts: mx.array | None, hidden: mx.array, gate: mx.array | None = None) -> mx.array:
+        """Return the activated hidden layers, gated if they are, each brought back by its expert."""
+        return self.narrow(nn.gelu(hidden) if gate is None else nn.silu(gate) * hidden, experts)
 
 
 class Stacked(nn.Module):

@@ -29,12 +29,3 @@ class SharedCache(nn.Module):
             (B, T, D) to (B, G x maps, T, K) and (B, G, T, K x maps).
         """
         return self.key_value(self.norm(x), mx.arange(x.shape[1])[None])
-
-
-def own_node(x: mx.array) -> mx.array:
-    """Return ``x`` as a node of its own, which is a view and costs nothing.
-
-    The gradients of all that uses the node are added up there, before they meet those of other uses of ``x``. So a
-    block and its checkpointed self, which hands back one sum, round alike although the cache uses the same stream.
-    """
-    return mx.expand_dims(x, 0).squeeze(0)

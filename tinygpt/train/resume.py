@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tinygpt.checkpointing import recomputed_blocks
+from tinygpt.checkpointing import plan
 from tinygpt.errors import ResumeError
 from tinygpt.memory.estimate import estimate_peak
 from tinygpt.tinygpt_file import Change, Fingerprint, Header
@@ -76,9 +76,9 @@ def announcement(change: Change, config: TrainConfig) -> str:
 def _expected_peak(config: TrainConfig, policy: str) -> str:
     estimate = estimate_peak(
         config.model,
+        plan(policy, config.model.n_layer, cuts=config.model.cuts),
         batch=config.batch,
         context=config.context,
-        recomputed=recomputed_blocks(policy, config.model.n_layer),
         itemsize=ITEMSIZE[config.dtype],
     )
     return format_bytes(estimate.peak_bytes)

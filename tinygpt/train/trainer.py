@@ -90,7 +90,7 @@ class Trainer:
         self.step = TrainStep(
             self.model,
             self._optimizer,
-            blocks=checkpointed_blocks(self.model.blocks, config.policy, wrap),
+            blocks=checkpointed_blocks(self.model.blocks, config.policy, wrap, cuts=config.model.cuts),
             clip_norm=config.clip_norm,
             compiled=config.compile,
         )
