@@ -4,6 +4,7 @@ Source: the shapes behind the table of the project's seed document, and its batc
 """
 
 import dataclasses
+import re
 from typing import NamedTuple
 
 from tinygpt.config import GPTConfig
@@ -49,6 +50,19 @@ ROWS: tuple[Row, ...] = (
     Row("behemoth", 3, 1024),
     Row("behemoth", 4, 1024),
 )
+
+
+def row(text: str) -> Row:
+    """Return the row that is written so: ``behemoth 4x1024``.
+
+    Raises:
+        ConfigError: It is no row, or there is no such preset.
+    """
+    match = re.fullmatch(r"(\S+) ([1-9]\d*)x([1-9]\d*)", text, re.ASCII)
+    if match is None:
+        raise ConfigError(f"[preset] row: got {text!r}, expected a preset, batch and context like 'tiny 8x128'")
+    preset(match[1])
+    return Row(match[1], int(match[2]), int(match[3]))
 
 
 def preset(name: str) -> GPTConfig:

@@ -4,7 +4,7 @@ The peak is the largest of a few moments: the backward of each block, when weigh
 after it, and what the blocks before it keep are there together; and the update.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygpt.config import GPTConfig
 from tinygpt.errors import ConfigError
@@ -33,8 +33,10 @@ class Estimate:
         moments: The optimizer's two for each.
         gradients: Those that are there by then.
         kept: What the forward has kept for blocks whose backward is still to come.
-        block: The block whose backward runs: what it kept or recomputes, and the gradients inside it.
+        block: The block whose backward runs: what it kept or recomputes.
+        transient: The gradients of values inside that block.
         head: Logits and their gradient, as long as they are there.
+        floor_bytes: The largest of the moments without what is transient: no order of evaluation needs less.
     """
 
     weights: int
@@ -42,12 +44,19 @@ class Estimate:
     gradients: int
     kept: int
     block: int
+    transient: int
     head: int
+    floor_bytes: int = 0
+
+    @property
+    def least_bytes(self) -> int:
+        """What is there at that moment, without what is transient."""
+        return self.weights + self.moments + self.gradients + self.kept + self.block + self.head
 
     @property
     def peak_bytes(self) -> int:
         """All of it."""
-        return self.weights + self.moments + self.gradients + self.kept + self.block + self.head
+        return self.least_bytes + self.transient
 
 
 def estimate_peak(
@@ -68,7 +77,7 @@ def estimate_peak(
     kept = [itemsize * sum(_kept(blocks[index], segment) for index in segment.blocks) for segment in plan]
     before = sum(kept)
     head = FLOAT32_BYTES * LOGITS * batch * context * config.vocab_size
-    peak = Estimate(weights, moments, 0, before, 0, head)  # the loss
+    found = [Estimate(weights, moments, 0, before, 0, 0, head), Estimate(weights, moments, weights, 0, 0, 0, 0)]
     done = 0
     for segment, own in zip(reversed(plan), reversed(kept), strict=True):
         before -= own
@@ -77,10 +86,10 @@ def estimate_peak(
         # The two largest values of a half and their gradients, on top of all that the block has.
         last = blocks[segment.blocks[-1]]
         hidden = batch * context * config.n_mlp
-        inside += max(2 * hidden, 2 * last.core // max(1, config.maps) - 4 * hidden)
-        moment = Estimate(weights, moments, done, before, itemsize * inside, 0)
-        peak = max(peak, moment, key=lambda estimate: estimate.peak_bytes)
-    return max(peak, Estimate(weights, moments, weights, 0, 0, 0), key=lambda estimate: estimate.peak_bytes)
+        transient = max(2 * hidden, 2 * last.core // max(1, config.maps) - 4 * hidden)
+        found.append(Estimate(weights, moments, done, before, itemsize * inside, itemsize * transient, 0))
+    highest = max(found, key=lambda moment: moment.peak_bytes)
+    return replace(highest, floor_bytes=max(moment.least_bytes for moment in found))
 
 
 def _kept(block: Activations, segment: Segment) -> int:

@@ -9,9 +9,11 @@ they were taken.
 
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import mlx.core as mx
@@ -133,6 +135,33 @@ def measure(
         left = after.active_bytes - base
         del result
     return Reading(schedule, base - foreign_bytes, tuple(peaks), left, exact)
+
+
+@contextmanager
+def watched_memory(interval_s: float = 2e-4) -> Iterator[list[tuple[float, int]]]:
+    """Look at the active memory again and again inside the context, from a thread of its own.
+
+    Args:
+        interval_s: Between two looks; what is shorter may be missed.
+
+    Yields:
+        Seconds from the beginning, and bytes; more and more of them until the context ends.
+    """
+    samples: list[tuple[float, int]] = []
+    done = threading.Event()
+    start = perf_counter()
+
+    def look() -> None:
+        while not done.wait(interval_s):
+            samples.append((perf_counter() - start, mx.get_active_memory()))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join()
 
 
 def _run(work: Callable[[], Any], exact: bool) -> Any:

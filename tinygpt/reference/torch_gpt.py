@@ -5,11 +5,13 @@ It shares with MLX's model the configuration and the names of the weights, and n
 are copied. The papers are named in ``tinygpt.model``, with what is done differently there.
 """
 
+from collections.abc import Callable
 from decimal import ROUND_CEILING, Decimal
+from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from tinygpt.config import GPTConfig
 from tinygpt.reference.attention import NORM_EPSILON, Cache, attend, keys_and_values
@@ -20,7 +22,13 @@ Losses = dict[str, torch.Tensor]
 
 
 def forward(
-    config: GPTConfig, weights: Weights, tokens: torch.Tensor, *, routes: Routes, checkpointed: bool = False
+    config: GPTConfig,
+    weights: Weights,
+    tokens: torch.Tensor,
+    *,
+    routes: Routes,
+    checkpointed: bool = False,
+    saving: Callable[[], Any] = noop_context_fn,
 ) -> tuple[torch.Tensor, Losses]:
     """Return the logits of the token after each of the given ones, and the auxiliary losses.
 
@@ -30,6 +38,7 @@ def forward(
         tokens: Token ids.
         routes: Decides for the routers, and remembers.
         checkpointed: Whether every block is recomputed in the backward pass, by ``torch.utils.checkpoint``.
+        saving: What of it is kept all the same: PyTorch's ``context_fn``.
 
     Returns:
         Logits, and each auxiliary loss by name, summed over the blocks.
@@ -48,7 +57,10 @@ def forward(
             shared = part(weights, "cache")
             cache = keys_and_values(config, part(shared, "key_value"), norm(config, shared, "norm", x), positions[None])
         block = Block(config, part(weights, f"blocks.{index}"), index, routes)
-        x, added = checkpoint(block, x, cache, use_reentrant=False) if checkpointed else block(x, cache)
+        if checkpointed:
+            x, added = checkpoint(block, x, cache, use_reentrant=False, context_fn=saving)
+        else:
+            x, added = block(x, cache)
         losses |= {name: losses[name] + loss if name in losses else loss for name, loss in added.items()}
     return functional.linear(norm(config, weights, "norm", x), weights["token_embedding.weight"]), losses
 
