@@ -36,6 +36,10 @@ class SaveError(TinyGPTError, OSError):
     """A ``.tinygpt`` file cannot be written; the one that was there is as it was."""
 
 
+class OutputError(TinyGPTError, OSError):
+    """What a run tells cannot be written."""
+
+
 class CheckpointError(TinyGPTError, RuntimeError):
     """A checkpointed call cannot be recomputed faithfully."""
 

@@ -4,15 +4,16 @@ Separate from the trainer, because a ``.tinygpt`` file has it in its header, and
 """
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
-from tinygpt.config import GPTConfig
+from tinygpt.config import BYTE_VOCABULARY, MOST, GPTConfig
 from tinygpt.errors import ConfigError
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2}  # bytes of an element
 DTYPES = tuple(ITEMSIZE)
+
+LARGEST = 3.4e38  # of float32, in which they are computed
 
 # MLX's own defaults, but for the correction of the first steps.
 OPTIMIZER: dict[str, Any] = {
@@ -65,6 +66,14 @@ class TrainConfig:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ConfigError(f"[train] {name}: got {value!r}, expected a positive integer")
+        if self.batch * self.context >= MOST:
+            raise ConfigError(
+                f"[train] batch: got {self.batch} x {self.context} tokens, expected fewer than {MOST}, MLX's limit"
+            )
+        if self.model.vocab_size < BYTE_VOCABULARY:
+            raise ConfigError(
+                f"[train] vocab_size: got {self.model.vocab_size}, expected at least {BYTE_VOCABULARY}, one a byte"
+            )
         if self.context > self.model.context:
             raise ConfigError(
                 f"[train] context: got {self.context}, expected at most {self.model.context}, the model's positions"
@@ -82,4 +91,4 @@ class TrainConfig:
 
 
 def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+    return type(value) in (int, float) and abs(value) <= LARGEST

@@ -11,7 +11,7 @@ ROOT = Path(tinygpt.__file__).parent
 
 # From the cellar up; what stands in one line does not know its neighbours.
 FLOORS = [
-    ["errors", "leaves", "units", "plan", "report"],
+    ["errors", "leaves", "units", "plan", "printable", "report"],
     ["config"],
     ["presets", "variants", "environment", "train_config"],
     ["model", "evidence"],

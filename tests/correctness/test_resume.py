@@ -7,18 +7,21 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
+from tinygpt.durability.forgery import edited
 from tinygpt.durability.runs import losses, tensor_digests, train
 from tinygpt.errors import ConfigError, DataError, ResumeError
 from tinygpt.leaves import leaves
 from tinygpt.tinygpt_file import Fingerprint, Header, load, outline, sole_writer
 from tinygpt.train import TrainConfig, Trainer
 from tinygpt.train.compiler import can_compile
+from tinygpt.train.output import Output
 from tinygpt.train.resume import announcement, continued, with_corpus
-from tinygpt.train.run import Output, resume
+from tinygpt.train.run import resume
 from tinygpt.train.state import tensors
 from tinygpt.variants import SMALL, VARIANTS, combined
 
@@ -346,6 +349,47 @@ def test_damaged_file_names_the_one_before_it(tmp_path, alone):
     assert previous.read_bytes() == alone[0].read_bytes()
 
 
+def test_whole_file_is_not_replaced_by_the_one_before_it(tmp_path, alone):
+    """Whoever goes on from .previous beside a file that is whole, or none of ours, is asked for another name."""
+    path, previous = tmp_path / "run.tinygpt", tmp_path / "run.tinygpt.previous"
+    previous.write_bytes(alone[0].read_bytes())
+
+    for content, words in (
+        (alone[0].read_bytes(), "a file that is whole"),
+        (b"precious notes", "a file that is there"),
+    ):
+        path.write_bytes(content)
+        done = tinygpt("train", "--resume", previous, "--steps", 7)
+        assert done.returncode == 2
+        assert f"[out] {path}: got {words}, expected " in done.stderr
+        assert path.read_bytes() == content
+
+
+LISTENERS = {
+    "a pipe that closes": ("| head -1", 141),
+    "a full disk": (">/dev/full", 3),
+    "nobody": (">&-", 0),
+    "a log that is full": ("--json /dev/full", 3),
+}
+
+
+@pytest.mark.parametrize("name", LISTENERS)
+def test_run_is_saved_also_when_nobody_listens(tmp_path, name):
+    """Whatever becomes of what it tells, the steps that were trained are in the file, and there is no traceback."""
+    if "/dev/full" in LISTENERS[name][0] and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    listener, code = LISTENERS[name]
+    command = f"{sys.executable} -m tinygpt train {' '.join(CLI)} --no-compile --steps 3 --out run.tinygpt {listener}"
+
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("\n") == (1 if code == 3 else 0)
+    assert outline(tmp_path / "run.tinygpt").header.step == (3 if code == 0 else 1)
+
+
 def test_resume_elsewhere_leaves_the_file_alone(tmp_path, alone):
     """With --out, what the run goes on from stays as it is."""
     before = alone[0].read_bytes()
@@ -373,9 +417,28 @@ BAD = {
     "no such file": (["--resume", "nowhere.tinygpt"], 2, "file: got No such file or directory, expected a readable"),
     "a folder": (["--resume", "/"], 2, "file: got a directory, expected a .tinygpt file"),
     "no .tinygpt file": (["--resume", "text"], 2, "got 'utf-8' codec", "header"),
-    "a file that is there": ([*CLI, "--out", "text"], 2, "which is there, expected a new name, or --resume"),
-    "no such folder": ([*CLI, "--out", "nowhere/run"], 3, "folder: got No such file or directory, expected one"),
-    "--save-every 0": ([*CLI, "--out", "new", "--save-every", "0"], 2, "save_every: got 0, expected a positive"),
+    "a file that is there": (
+        [*CLI, "--out", "text.tinygpt"],
+        2,
+        "got a file that is there, expected a new name, or --resume",
+    ),
+    "no such folder": ([*CLI, "--out", "nowhere/run.tinygpt"], 3, "lock: got No such file or directory, expected a"),
+    "another ending": ([*CLI, "--out", "run.previous"], 2, "got the ending '.previous', expected .tinygpt"),
+    "--json is --out": ([*CLI, "--out", "a.tinygpt", "--json", "a.tinygpt"], 2, "which belongs to --out, expected"),
+    "--json beside --out": ([*CLI, "--out", "a.tinygpt", "--json", "a.tinygpt.lock"], 2, "which belongs to --out"),
+    "--json is --corpus": (
+        [*CLI, "--corpus", "text", "--json", "text", "--out", "a.tinygpt"],
+        2,
+        "belongs to --corpus",
+    ),
+    "a name of two lines": ([*CLI, "--corpus", "no\nsuch"], 2, r"[corpus] no\nsuch: got No such file"),
+    "an unknown wrapper": ([*CLI, "--wrapper", "mine", "--json", "text"], 2, "[wrapper] name: got 'mine'"),
+    "a batch that MLX cannot count": ([*CLI, "--batch", "9999999999"], 2, "batch: got 9999999999 x 16 tokens"),
+    "--save-every 0": (
+        [*CLI, "--out", "new.tinygpt", "--save-every", "0"],
+        2,
+        "save_every: got 0, expected a positive",
+    ),
     "--save-every without --out": ([*CLI, "--save-every", "2"], 2, "--save-every: got no --out, expected one with it"),
     "--allow-corpus-change alone": ([*CLI, "--allow-corpus-change"], 2, "got no --resume, expected one with it"),
 }
@@ -385,14 +448,18 @@ BAD = {
 def test_bad_input_is_one_line(tmp_path, name):
     """Whatever is wrong is one line on stderr, and nothing is left behind."""
     arguments, code, *words = BAD[name]
-    (tmp_path / "text").write_text("no file of ours")
+    for file in ("text", "text.tinygpt"):
+        (tmp_path / file).write_text("no file of ours")
 
     done = tinygpt("train", *arguments, cwd=tmp_path)
 
     assert done.returncode == code, done.stderr
     assert done.stderr.count("\n") == 1
     assert words[-1] in done.stderr
-    assert [entry.name for entry in tmp_path.iterdir()] == ["text"]
+    assert {entry.name: entry.read_text() for entry in tmp_path.iterdir()} == {
+        "text": "no file of ours",
+        "text.tinygpt": "no file of ours",
+    }
 
 
 def test_second_trainer_is_refused(tmp_path, alone):
@@ -439,6 +506,19 @@ def test_info_tells_damage_after_what_can_be_read(tmp_path, alone):
     assert "step: 6" in done.stdout.splitlines()
     assert done.stderr.startswith(f"[{path}] checksum: got ")
     assert done.stderr.count("\n") == 1
+
+
+def test_info_shows_no_escapes(tmp_path, alone):
+    """What a file says of itself cannot forge a line, nor colour one."""
+    path = tmp_path / "run.tinygpt"
+    written_by = {"x\x1b[31m\nchecksum": "fine"}
+    path.write_bytes(edited(alone[0].read_bytes(), lambda parts: parts.header.update(written_by=written_by)))
+
+    done = tinygpt("info", path)
+
+    assert done.returncode == 0
+    assert r"written_by: x\x1b[31m\nchecksum fine" in done.stdout.splitlines()
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_info_as_json_has_the_whole_header(alone):

@@ -18,9 +18,11 @@ from tinygpt.durability.edits import HEADER_EDITS
 from tinygpt.durability.forgery import Parts, edited
 from tinygpt.durability.kills import kill_once
 from tinygpt.durability.small import CONFIG, write_small_file
-from tinygpt.errors import SaveError, TinyGPTFileError
-from tinygpt.tinygpt_file import beside, load, outline, save, sole_writer, verify
+from tinygpt.errors import SaveError, TinyGPTFileError, TrainingError
+from tinygpt.tinygpt_file import beside, load, outline, remove_unfinished, save, sole_writer, verify
 from tinygpt.tinygpt_file.header import MIGRATIONS, VERSION
+from tinygpt.tinygpt_file.layout import parsed_json
+from tinygpt.tinygpt_file.unfit import UnfitError
 from tinygpt.train import Trainer
 from tinygpt.train.state import tensors
 
@@ -220,7 +222,7 @@ def test_folder_that_cannot_be_written_is_one_error(tmp_path):
     for folder, reason in (("nowhere", "No such file or directory"), ("file", "Not a directory")):
         with pytest.raises(SaveError) as caught, sole_writer(tmp_path / folder / "run.tinygpt"):
             pytest.fail("written")
-        assert f"folder: got {reason}, expected one to write to" in str(caught.value)
+        assert f"lock: got {reason}, expected a folder to write to" in str(caught.value)
 
 
 SAMPLED = {"cut": 61, "bit": 1}
@@ -336,6 +338,85 @@ def test_drawn_bytes_are_no_file(tmp_path_factory, content):
 
     with pytest.raises(TinyGPTFileError):
         load(path)
+
+
+def test_number_beyond_floats_is_refused():
+    """JSON has no infinity; a number that becomes one is none either."""
+    with pytest.raises(UnfitError, match="header: got 1e999, expected numbers that a float holds"):
+        parsed_json(b'{"a":1e999}', "header")
+
+
+def test_verify_checks_all_that_load_checks(path, whole):
+    """A file that could not be gone on from is not called whole."""
+    path.write_bytes(edited(whole, HEADER_EDITS["step of another time"]))
+
+    for read in (load, verify):
+        with pytest.raises(TinyGPTFileError, match="header step: got 3, expected 2, as the optimizer has"):
+            read(path)
+
+
+def test_saving_keeps_the_permissions_of_the_file(path):
+    """What only its owner may read stays so."""
+    path.chmod(0o600)
+
+    trained().save(path)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_numbers_that_are_not_finite_are_not_saved(path, whole):
+    """From such weights no run could go on; the file before them is worth more."""
+    trainer = trained()
+    trainer.model.norm.weight = mx.array([1.0, float("nan")])
+
+    with pytest.raises(TrainingError, match=r"model\.norm\.weight after step 2: got a number that is not finite"):
+        trainer.save(path)
+
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("ending", [".previous", ".saving"])
+def test_what_would_fail_at_the_first_saving_fails_before_training(path, ending):
+    """A folder in the way is told while nothing is lost."""
+    beside(path, ending).mkdir()
+
+    with pytest.raises(
+        SaveError, match=rf"run\.tinygpt\{ending}: got something that is no file, expected a file or no"
+    ):
+        trained().check_savable(path)
+
+
+def test_failed_exchange_leaves_nothing_behind(path, whole):
+    """Where the last renaming fails, the unfinished file is gone and the old one whole."""
+    beside(path, ".previous").mkdir()
+
+    with pytest.raises(SaveError, match="saving: got Is a directory, expected a place to write to"):
+        trained().save(path)
+
+    assert path.read_bytes() == whole
+    assert names(path.parent) == ["run.tinygpt", "run.tinygpt.previous"]
+
+
+@pytest.mark.parametrize("content", [b"other", None], ids=["a file", "a folder"])
+def test_what_others_have_left_is_not_removed(path, content):
+    """Under the name of an unfinished file may stand something else: it is told, and stays."""
+    there = beside(path, ".saving")
+    there.mkdir() if content is None else there.write_bytes(b"precious, and not of ours" * 4)
+
+    with pytest.raises(SaveError, match=r"run\.tinygpt\.saving: got something that no trainer has left"):
+        remove_unfinished(path)
+
+    assert there.exists()
+
+
+def test_lock_of_somebody_else_is_not_touched(path):
+    """A lock file with something in it is none of ours."""
+    beside(path, ".lock").write_text("poetry")
+
+    with pytest.raises(SaveError, match=r"run\.tinygpt\.lock, which is no lock of ours"), sole_writer(path):
+        pytest.fail("taken")
+
+    assert beside(path, ".lock").read_text() == "poetry"
 
 
 def test_every_older_version_is_migrated():

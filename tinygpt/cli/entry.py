@@ -9,10 +9,12 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from tinygpt.cli import info, judge, train
-from tinygpt.errors import SaveError, TinyGPTError, TrainingError, UsageError
+from tinygpt.errors import OutputError, SaveError, TinyGPTError, TrainingError, UsageError
+from tinygpt.printable import printable
 
 EXIT_USAGE = 2
 EXIT_TRAINING = 3
@@ -31,6 +33,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  (until the process ends)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign still shows the rest
@@ -40,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser().parse_args(words)
         return int(arguments.run(arguments))
     except TinyGPTError as error:
-        print(error, file=sys.stderr)
-        return EXIT_TRAINING if isinstance(error, TrainingError | SaveError) else usage
+        _tell(error)
+        return EXIT_TRAINING if isinstance(error, TrainingError | SaveError | OutputError) else usage
     except ImportError as error:
         if not (error.name or "").startswith("mlx") and "mlx" not in str(error):
             raise
@@ -53,8 +57,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it leaves
+        _silence()
         return EXIT_PIPE_CLOSED
+    except OSError as error:
+        _silence()
+        _tell(f"[output] {error.filename or 'stdout'}: got {error.strerror or error}, expected to be able to use it")
+        return EXIT_TRAINING
+
+
+def _tell(error: object) -> None:
+    """Print an error on one line of stderr, whatever is in it."""
+    with suppress(OSError):
+        print(printable(error), file=sys.stderr)
+
+
+def _silence() -> None:
+    """Let nothing more reach stdout, or Python complains about it when it leaves."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def parser() -> argparse.ArgumentParser:

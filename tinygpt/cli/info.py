@@ -2,9 +2,11 @@
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
+from tinygpt.printable import printable
 from tinygpt.units import format_bytes
 
 
@@ -29,7 +31,7 @@ def _info(arguments: argparse.Namespace) -> int:
         verify(arguments.file)
         return 0
     for line in _lines(header):
-        print(line)
+        print(textwrap.fill(printable(line), 80, subsequent_indent="  ", break_long_words=False))
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
     print(f"tensors: {len(found.layout)} ({parts}), file {format_bytes(arguments.file.stat().st_size)}", flush=True)
     verify(arguments.file)

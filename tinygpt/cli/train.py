@@ -80,7 +80,8 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    from tinygpt.train.run import Output, resume, run  # noqa: PLC0415  (MLX only when it is needed)
+    from tinygpt.train.output import Output  # noqa: PLC0415
+    from tinygpt.train.run import resume, run  # noqa: PLC0415  (MLX only when it is needed)
 
     given = vars(arguments)
     output = Output(json=given.get("json"), file=_real(given.get("out")), save_every=given.get("save_every"))

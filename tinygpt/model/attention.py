@@ -86,17 +86,16 @@ class Attention(nn.Module):
         gathered = self.core(query, key, value, positions, seen)
         return self.output(gathered.swapaxes(1, 2).flatten(-2))
 
-    def core(self, query: mx.array, key: mx.array, value: mx.array, positions: mx.array, seen: mx.array) -> mx.array:
+    def core(self, query: mx.array, key: mx.array, value: mx.array, *places: mx.array) -> mx.array:
         """Return the values, weighted by how well their keys fit, (B, H, T, K).
 
         Args:
             query: (B, H, T, K).
             key: (B, G, S, K).
             value: (B, G, S, K).
-            positions: Of the queries, (B or 1, T).
-            seen: Positions of the keys, (B or 1, S).
+            places: Positions of the queries, (B or 1, T), and of the keys, (B or 1, S).
         """
-        mask = visible(positions, seen, self._window)
+        mask = visible(*places, window=self._window)
         return gather(self.dropout(attention_map(query, key, mask)), value)
 
 
@@ -105,7 +104,7 @@ def split_heads(x: mx.array, heads: int) -> mx.array:
     return mx.unflatten(x, -1, (heads, -1)).swapaxes(1, 2)
 
 
-def visible(positions: mx.array, seen: mx.array, window: int | None) -> mx.array:
+def visible(positions: mx.array, seen: mx.array, *, window: int | None) -> mx.array:
     """Return which keys a query may see.
 
     Shape:

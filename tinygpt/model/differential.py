@@ -26,9 +26,9 @@ class DifferentialAttention(Attention):
             self[f"lambda_{name}"] = mx.zeros(config.head_width)
         self.head_norm = nn.RMSNorm(2 * config.head_width)
 
-    def core(self, query: mx.array, key: mx.array, value: mx.array, positions: mx.array, seen: mx.array) -> mx.array:
+    def core(self, query: mx.array, key: mx.array, value: mx.array, *places: mx.array) -> mx.array:
         """Return the values, weighted by the difference of both maps, (B, H, T, 2 K); arguments as in ``Attention``."""
-        mask = visible(positions, seen, self._window)
+        mask = visible(*places, window=self._window)
         groups = value.shape[1]
         # The first map of every head of a group looks at the group's first key, the second map at its second.
         by_map = mx.unflatten(query, 1, (groups, -1, 2)).swapaxes(2, 3)  # (B, G, 2, H / G, T, K)

@@ -2,16 +2,19 @@
 
 from tinygpt.tinygpt_file.header import Change, Fingerprint, Header
 from tinygpt.tinygpt_file.lock import sole_writer
-from tinygpt.tinygpt_file.reading import Outline, load, outline, verify
-from tinygpt.tinygpt_file.saving import PREVIOUS, beside, remove_unfinished, save
+from tinygpt.tinygpt_file.reading import Outline, begins_like_one, load, outline, verify
+from tinygpt.tinygpt_file.saving import COMPANIONS, PREVIOUS, beside, check_savable, remove_unfinished, save
 
 __all__ = [
+    "COMPANIONS",
     "PREVIOUS",
     "Change",
     "Fingerprint",
     "Header",
     "Outline",
+    "begins_like_one",
     "beside",
+    "check_savable",
     "load",
     "outline",
     "remove_unfinished",

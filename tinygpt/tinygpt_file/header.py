@@ -5,6 +5,7 @@ keeps a record of what was changed on a resume.
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -163,7 +164,7 @@ MIGRATIONS: dict[int, Callable[[Json], Json]] = {1: _flag_to_policy}
 def _config(model: Json, training: Json) -> TrainConfig:
     corpus = training["corpus"]
     if corpus is not None:
-        training = training | {"corpus": Path(_text(corpus, "data.corpus", r"[^\0]+", "a path"))}
+        training = training | {"corpus": _path(corpus, "data.corpus")}
     try:
         policy.parsed(_text(training["policy"], "policy"))
         wrapper(_text(training["wrapper"], "wrapper"))
@@ -197,6 +198,15 @@ def _typed(value: Any, name: str, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise UnfitError(f"header {name}".rstrip(), described(value), "an array" if kind is list else "an object")
     return value
+
+
+def _path(value: Any, name: str) -> Path:
+    path = Path(_text(value, name, r"[^\0]+", "a path"))
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise UnfitError(f"header {name}", described(value), "a path") from None
+    return path
 
 
 def _whole(value: Any, name: str) -> int:

@@ -6,6 +6,7 @@ nothing is believed before it has been checked, and nothing of the tensors is re
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +15,7 @@ from typing import Any
 from tinygpt.tinygpt_file.unfit import UnfitError, cut, described
 
 LENGTH_BYTES = 8
-MOST_HEADER_BYTES = 4 << 20  # 500 blocks; JSON of that size takes up to 100 MiB to parse
+MOST_HEADER_BYTES = 2 << 20  # 300 blocks; JSON of that size takes up to 50 MiB and a second to parse
 METADATA = "__metadata__"
 ITEM_BYTES = {"U64": 8, "F32": 4, "U32": 4, "BF16": 2}
 ALIGNMENT = 8
@@ -120,7 +121,9 @@ def parsed_json(text: bytes, what: str) -> dict[str, Any]:
         UnfitError: It is not UTF-8, not JSON, no object, nested too deeply, or has a key twice.
     """
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
     except UnicodeDecodeError as error:
         raise UnfitError(what, f"byte 0x{text[error.start]:02x} at position {error.start}", "UTF-8") from None
     except RecursionError:
@@ -161,6 +164,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise UnfitError("header", f"{cut(name)!r} twice", "every name once")
         found[name] = value
     return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise UnfitError("header", text, "numbers that a float holds")
+    return value
 
 
 def _no_constant(name: str) -> None:

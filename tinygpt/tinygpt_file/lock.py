@@ -1,5 +1,6 @@
 """Only one trainer at a time writes a file."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tinygpt.errors import SaveError
+
+ENDING = ".lock"
 
 
 @contextmanager
@@ -18,13 +21,13 @@ def sole_writer(path: Path) -> Iterator[None]:
     Raises:
         SaveError: Another process writes the file, or nothing can be written there.
     """
-    lock = Path(f"{path}.lock")
+    lock = Path(f"{path}{ENDING}")
     try:
         descriptor = _locked(lock)
     except BlockingIOError:
         raise SaveError(f"[{path}] trainer: got another that writes this file, expected none") from None
     except OSError as error:
-        raise SaveError(f"[{path}] folder: got {error.strerror or error}, expected one to write to") from None
+        raise SaveError(f"[{path}] lock: got {error.strerror or error}, expected a folder to write to") from None
     try:
         yield
     finally:
@@ -39,6 +42,8 @@ def _locked(lock: Path) -> int:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_size:
+                raise OSError(errno.EEXIST, f"{lock.name}, which is no lock of ours")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), lock.stat()):
                     return descriptor

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import mlx.core as mx
 import numpy as np
@@ -18,6 +18,7 @@ from tinygpt.tinygpt_file.header import Header, parsed
 from tinygpt.tinygpt_file.layout import LENGTH_BYTES, Layout, Tensor, check_header_length, decoded, parsed_json
 from tinygpt.tinygpt_file.unfit import UnfitError, named
 
+BEGINNING = b'{"__metadata__":{"format":"mlx","tinygpt":"'
 AT_ONCE = 8  # tensors that are read and checked together
 
 
@@ -45,16 +46,9 @@ def load(path: Path) -> tuple[Header, dict[str, mx.array]]:
         TinyGPTFileError: There is no such file, or it is damaged, of a newer version, or something else.
     """
     with named(path), _opened(path) as file:
-        outline = _outline(file)
-        arrays, digests = {}, []
-        for name, data, digest in _tensors(file, outline):
-            tensor = outline.layout[name]
-            arrays[name] = _array(data, tensor)
-            digests.append(digest)
-        _check_digest(outline, digests)
-        steps = int(cast("int", arrays[f"{contents.OPTIMIZER}step"].item()))
-        if steps != outline.header.step:
-            raise UnfitError("header step", outline.header.step, f"{steps}, as the optimizer has")
+        outline, arrays = _outline(file), {}
+        for name, data in _checked(file, outline):
+            arrays[name] = _array(data, outline.layout[name])
         return outline.header, arrays
 
 
@@ -69,14 +63,21 @@ def outline(path: Path) -> Outline:
 
 
 def verify(path: Path) -> None:
-    """Read a whole file and compare its checksum.
+    """Read a whole file, and check all that ``load`` checks.
 
     Raises:
-        TinyGPTFileError: The file is damaged.
+        TinyGPTFileError: ``load`` would raise it.
     """
     with named(path), _opened(path) as file:
-        outline = _outline(file)
-        _check_digest(outline, [digest for _, _, digest in _tensors(file, outline)])
+        for _ in _checked(file, _outline(file)):
+            pass
+
+
+def begins_like_one(path: Path) -> bool:
+    """Return whether a file is empty or begins like a ``.tinygpt`` file, damaged or not."""
+    with path.open("rb") as file:
+        start = file.read(LENGTH_BYTES + len(BEGINNING))
+    return not start or start[LENGTH_BYTES:] == BEGINNING
 
 
 @contextmanager
@@ -109,20 +110,31 @@ def _outline(file: BinaryIO) -> Outline:
     return Outline(header, layout, start + text, metadata[checksum.FIELD])
 
 
-def _tensors(file: BinaryIO, outline: Outline) -> Iterator[tuple[str, npt.NDArray[np.uint8], bytes]]:
-    """Yield name, bytes and digest of every tensor, in the order of the file; a few of them are read together."""
-    base = len(outline.beginning)
+def _checked(file: BinaryIO, outline: Outline) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+    """Yield name and bytes of every tensor in the order of the file; raise at the end unless they are what was written.
 
-    def read(name: str) -> tuple[str, npt.NDArray[np.uint8], bytes]:
+    A few tensors are read together.
+    """
+
+    def read(name: str) -> tuple[npt.NDArray[np.uint8], bytes]:
         tensor = outline.layout[name]
         data = np.empty(tensor.size_bytes, np.uint8)
-        _fill(file.fileno(), data.data, base + tensor.start, name)
-        return name, data, checksum.tensor_digest(data.data)
+        _fill(file.fileno(), data.data, len(outline.beginning) + tensor.start, name)
+        return data, checksum.tensor_digest(data.data)
 
     names = sorted(outline.layout, key=lambda name: outline.layout[name].start)
+    digests = []
+    steps = outline.header.step
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for some in _parts(names, AT_ONCE):
-            yield from pool.map(read, some)
+            for name, (data, digest) in zip(some, pool.map(read, some), strict=True):
+                digests.append(digest)
+                if name == f"{contents.OPTIMIZER}step":
+                    steps = int(data.view(np.uint64)[0])
+                yield name, data
+    _check_digest(outline, digests)
+    if steps != outline.header.step:
+        raise UnfitError("header step", outline.header.step, f"{steps}, as the optimizer has")
 
 
 def _fill(descriptor: int, buffer: memoryview, offset: int, name: str) -> None:

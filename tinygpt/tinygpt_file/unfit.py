@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tinygpt.errors import TinyGPTFileError
+from tinygpt.printable import printable
 
 LONGEST = 80
 
@@ -45,8 +46,7 @@ def named(path: Path) -> Iterator[None]:
 def cut(value: object, *, most: int = LONGEST) -> str:
     """Return a value as text that fits into an error, whatever it is."""
     text = str(value)
-    text = text if len(text) <= most else f"{text[:most]}…"
-    return text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return printable(text if len(text) <= most else f"{text[:most]}…")
 
 
 def described(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tinygpt.errors import DataError
+from tinygpt.errors import DataError, OutputError
 from tinygpt.train.trainer import StepReport
 
 
@@ -75,7 +75,16 @@ class JsonLines:
         self._file = file
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write one line and hand it to the system."""
-        if self._file is not None:
+        """Write one line and hand it to the system.
+
+        Raises:
+            OutputError: The file cannot be written any more.
+        """
+        if self._file is None:
+            return
+        try:
             self._file.write(json.dumps(record, allow_nan=False) + "\n")
             self._file.flush()
+        except OSError as error:
+            reason = error.strerror or error
+            raise OutputError(f"[json] {self._file.name}: got {reason}, expected a file to write to") from None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -12,47 +13,22 @@ from typing import Any, TypeVar
 import mlx.core as mx
 
 from tinygpt.environment import describe
-from tinygpt.errors import ConfigError, TinyGPTFileError, UsageError
+from tinygpt.errors import ConfigError, TinyGPTError, TinyGPTFileError, UsageError
 from tinygpt.memory.in_flight import small_command_buffers
 from tinygpt.model.products import can_multiply
 from tinygpt.tinygpt_file import PREVIOUS, beside, load, outline, remove_unfinished, sole_writer, verify
 from tinygpt.train.compiler import nothing_compiled, require_compiler
 from tinygpt.train.log import JsonLines, StepLog, json_lines
+from tinygpt.train.output import Output, expect_apart, expect_new, onto
 from tinygpt.train.resume import announcement, continued
-from tinygpt.train.stop import StopRequest, stop_request
+from tinygpt.train.stop import EXIT_SIGNAL, StopRequest, stop_request
 from tinygpt.train.trainer import Trainer
 from tinygpt.train_config import TrainConfig
 from tinygpt.units import format_bytes, format_mib
 
 T = TypeVar("T")
 
-EXIT_SIGNAL = 128  # and the signal's number, as shells have it
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Output:
-    """Where a run leaves what it makes.
-
-    Attributes:
-        json: A file for one JSON object a step, and a last one with ``"summary": true``; sizes in bytes.
-        file: The ``.tinygpt`` file.
-        save_every: Steps from one saving to the next; None for the end alone.
-        keep_previous: Whether what stands under ``file`` before the first saving is kept as ``.previous``.
-    """
-
-    json: Path | None = None
-    file: Path | None = None
-    save_every: int | None = None
-    keep_previous: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse what means nothing.
-
-        Raises:
-            ConfigError: A number is out of its range.
-        """
-        if self.save_every is not None and self.save_every < 1:
-            raise ConfigError(f"[train] save_every: got {self.save_every}, expected a positive integer")
+ENDING = ".tinygpt"
 
 
 def run(config: TrainConfig, output: Output) -> int:
@@ -62,17 +38,19 @@ def run(config: TrainConfig, output: Output) -> int:
         CompilerMissingError: MLX cannot compile here and ``config`` asks for it.
         ConfigError: MLX cannot multiply in that dtype here.
         DataError: The text cannot be used, or the JSON file not be written.
+        OutputError: What the run tells cannot be written any more.
         SaveError: Another trainer writes the file, or it cannot be written.
         TrainingError: A loss is not finite.
         UsageError: The file is there already.
     """
     small_command_buffers()
-    if output.file is not None:
-        _expect_new(output.file)
-    elif output.save_every is not None:
+    if output.file is None and output.save_every is not None:
         raise UsageError("[train] --save-every: got no --out, expected one with it")
-    with _writing(output.file), _able(config), json_lines(output.json) as lines:
-        return _train(Trainer(config), output, lines)
+    with _stoppable(output.file) as request, _writing(output), _able(config):
+        expect_apart(output, config.corpus)
+        trainer = Trainer(config)
+        with _reporting(trainer, output) as lines:
+            return _train(trainer, output, lines, request)
 
 
 def resume(
@@ -99,17 +77,19 @@ def resume(
     small_command_buffers()
     path = Path(os.path.realpath(path))
     _read(outline, path)  # what is no .tinygpt file is told before anything is made beside it
-    output = _onto(path, output)
-    with _writing(output.file):
-        header, tensors = _read(load, path)
-        header = continued(header, asked, model)
-        with _able(header.config), json_lines(output.json, append=True) as lines:
+    output = onto(path, output)
+    with _stoppable(output.file) as request, _writing(output):
+        before, tensors = _read(load, path)
+        header = continued(before, asked, model)
+        expect_apart(output, header.config.corpus)
+        with _able(header.config):
             trainer = Trainer(header.config, saved=(header, tensors), allow_corpus_change=allow_corpus_change)
-            changes = [change for change in trainer.header.changes if change.step == header.step]
-            for change in changes:
-                print(announcement(change, header.config), flush=True)
-            lines.write({"resumed": True, "step": header.step, "changes": [*map(dataclasses.asdict, changes)]})
-            return _train(trainer, output, lines)
+            changes = trainer.header.changes[len(before.changes) :]
+            with _reporting(trainer, output, append=True) as lines:
+                for change in changes:
+                    print(announcement(change, header.config), flush=True)
+                lines.write({"resumed": True, "step": header.step, "changes": [*map(dataclasses.asdict, changes)]})
+                return _train(trainer, output, lines, request)
 
 
 def _read(reader: Callable[[Path], T], path: Path) -> T:
@@ -117,23 +97,47 @@ def _read(reader: Callable[[Path], T], path: Path) -> T:
     try:
         return reader(path)
     except TinyGPTFileError as error:
-        previous = beside(path, PREVIOUS)
-        try:
-            verify(previous)
-        except TinyGPTFileError:
-            raise error from None
-        raise TinyGPTFileError(f"{error}; {previous} is whole, --resume {previous} goes on from it") from None
+        damage = str(error)  # and not the error, which holds all that was read
+    previous = beside(path, PREVIOUS)
+    try:
+        verify(previous)
+    except TinyGPTFileError:
+        raise TinyGPTFileError(damage) from None
+    raise TinyGPTFileError(f"{damage}; {previous} is whole, --resume {shlex.quote(str(previous))} goes on from it")
 
 
 @contextmanager
-def _writing(path: Path | None) -> Iterator[None]:
-    """Be the only one that writes the file, if there is to be one; what a killed trainer left of it is removed."""
+def _stoppable(path: Path | None) -> Iterator[StopRequest]:
+    """Save before a signal ends the run, if there is a file to save to."""
     if path is None:
+        yield StopRequest()
+        return
+    with stop_request() as request:
+        yield request
+
+
+@contextmanager
+def _writing(output: Output) -> Iterator[None]:
+    """Be the only one that writes the file, if there is to be one; what a killed trainer left of it is removed."""
+    if output.file is None:
         yield
         return
-    with sole_writer(path):
-        remove_unfinished(path)
+    if output.file.suffix != ENDING:
+        raise UsageError(f"[out] {output.file}: got the ending {output.file.suffix!r}, expected {ENDING}")
+    with sole_writer(output.file):
+        if not output.replaces:
+            expect_new(output.file)
+        remove_unfinished(output.file)
         yield
+
+
+@contextmanager
+def _reporting(trainer: Trainer, output: Output, *, append: bool = False) -> Iterator[JsonLines]:
+    """Open what the run is told to, once it is certain that it can be trained and saved."""
+    if output.file is not None:
+        trainer.check_savable(output.file)
+    with json_lines(output.json, append=append) as lines:
+        yield lines
 
 
 @contextmanager
@@ -150,38 +154,25 @@ def _able(config: TrainConfig) -> Iterator[None]:
         yield
 
 
-def _onto(path: Path, output: Output) -> Output:
-    """Return the output of a run that goes on from ``path``.
-
-    What it goes on from is never lost: from ``FILE.previous``, the first saving replaces FILE, and keeps ``.previous``.
-    """
-    original = path.with_name(path.name.removesuffix(PREVIOUS))
-    file = original if output.file is None else output.file
-    if file not in (path, original):
-        _expect_new(file)
-    return dataclasses.replace(output, file=file, keep_previous=file == path)
-
-
-def _expect_new(path: Path) -> None:
-    for there in (path, beside(path, PREVIOUS)):
-        if os.path.lexists(there):
-            raise UsageError(f"[out] {path}: got {there}, which is there, expected a new name, or --resume {there}")
-
-
-def _train(trainer: Trainer, output: Output, lines: JsonLines) -> int:
+def _train(trainer: Trainer, output: Output, lines: JsonLines, request: StopRequest) -> int:
     config, keep_previous = trainer.config, output.keep_previous
     log = StepLog(config.steps, done=trainer.header.step)
-    speeds = []
-    with stop_request() if output.file else nullcontext(StopRequest()) as request, log.shown():
+    speeds, saved = [], trainer.header.step
+    with log.shown(), _interrupted(request):
         for report in trainer.run():
-            log.show(report)
-            lines.write(dataclasses.asdict(report))
-            speeds.append(report.tokens_per_s)
             stopped_by = request.by
             due = output.save_every is not None and report.step % output.save_every == 0
             if output.file is not None and (due or stopped_by or report.step == config.steps):
                 trainer.save(output.file, keep_previous=keep_previous)
-                keep_previous = True
+                keep_previous, saved = True, report.step
+            try:
+                log.show(report)
+                lines.write(dataclasses.asdict(report))
+            except OSError:  # nobody listens any more; what was trained is not lost for that
+                if output.file is not None and saved < report.step:
+                    trainer.save(output.file, keep_previous=keep_previous)
+                raise
+            speeds.append(report.tokens_per_s)
             if stopped_by:
                 break
     memory = trainer.memory()
@@ -199,22 +190,35 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines) -> int:
     )
     peak, active, cache = map(format_mib, dataclasses.astuple(memory))
     print(f"memory: peak {peak}, active {active}, cache {cache} (training only)")
-    return _end(output, stopped_by, report.step, config.steps)
+    return _end(output.file, stopped_by, report.step, config.steps)
 
 
-def _end(output: Output, stopped_by: Signals | None, step: int, steps: int) -> int:
+@contextmanager
+def _interrupted(request: StopRequest) -> Iterator[None]:
+    """Tell a failure from what a Ctrl-C has done: it reaches the C++ compiler too, and MLX finds no result."""
+    try:
+        yield
+    except RuntimeError as error:
+        if request.by is None or isinstance(error, TinyGPTError):
+            raise
+        raise KeyboardInterrupt from None
+
+
+def _end(file: Path | None, stopped_by: Signals | None, step: int, steps: int) -> int:
     """Say where the run is, and return the exit code."""
-    if output.file is not None:
-        print(f"saved: {_shown(output.file)} at step {step}, {format_bytes(output.file.stat().st_size)}")
-    if output.file is None or stopped_by is None or step == steps:
+    if file is None:
         return 0
-    print(
-        f"stopped: {stopped_by.name} after step {step} of {steps}; tinygpt train --resume {_shown(output.file)} goes on"
-    )
+    print(f"saved: {_shown(file)} at step {step}, {format_bytes(file.stat().st_size)}")
+    if stopped_by is None or step == steps:
+        return 0
+    again = f"tinygpt train --resume {shlex.quote(str(_shown(file)))}"
+    print(f"stopped: {stopped_by.name} after step {step} of {steps}; {again} goes on")
     return EXIT_SIGNAL + stopped_by
 
 
 def _shown(path: Path) -> Path:
     """Return a path as one would type it here."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    try:
+        return path.relative_to(Path.cwd())
+    except (OSError, ValueError):  # the folder is gone, or the path is elsewhere
+        return path

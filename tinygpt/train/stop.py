@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+EXIT_SIGNAL = 128  # and the signal's number, as shells have it
 
 
 class StopRequest:
@@ -20,17 +21,18 @@ class StopRequest:
         self.by: signal.Signals | None = None
 
     def receive(self, number: int, _: FrameType | None) -> None:
-        """Take note of a signal; a second one interrupts at once."""
+        """Take note of a signal; a second one ends the run at once."""
         if self.by is not None:
-            raise KeyboardInterrupt
+            raise SystemExit(EXIT_SIGNAL + number)
         self.by = signal.Signals(number)
 
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Take note of SIGINT and SIGTERM inside the context instead of ending."""
+    """Take note of signals inside the context instead of ending; one that is ignored, as under nohup, stays so."""
     request = StopRequest()
-    before = {number: signal.signal(number, request.receive) for number in SIGNALS}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, request.receive) for number in heard}
     try:
         yield request
     finally:

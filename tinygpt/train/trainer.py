@@ -17,7 +17,7 @@ from tinygpt.errors import TrainingError
 from tinygpt.memory.in_flight import lean_evaluation
 from tinygpt.memory.measure import Counters, counters, reset_peak, settle
 from tinygpt.model import GPT
-from tinygpt.tinygpt_file import Header, save
+from tinygpt.tinygpt_file import Header, check_savable, save
 from tinygpt.train import state
 from tinygpt.train.data import Batches, fingerprint, read_corpus
 from tinygpt.train.resume import with_corpus
@@ -100,9 +100,26 @@ class Trainer:
 
         Raises:
             SaveError: The file cannot be written; what was there is as it was.
+            TrainingError: A weight or a moment is not finite: from there no run could go on.
         """
-        header = dataclasses.replace(self.header, written_by=written_by())
-        save(path, header, state.tensors(self.model, self._optimizer), keep_previous=keep_previous)
+        arrays = state.tensors(self.model, self._optimizer)
+        for name, array in arrays.items():
+            if mx.issubdtype(array.dtype, mx.floating) and not mx.isfinite(array).all().item():
+                raise TrainingError(
+                    f"[train] {name} after step {self.header.step}: got a number that is not finite, expected none"
+                )
+        save(path, self._header(), arrays, keep_previous=keep_previous)
+
+    def check_savable(self, path: Path) -> None:
+        """Raise now what ``save`` would raise after hours, as far as it can be known.
+
+        Raises:
+            SaveError: The file cannot be written there, or is too large to be read again.
+        """
+        check_savable(path, self._header(), state.tensors(self.model, self._optimizer))
+
+    def _header(self) -> Header:
+        return dataclasses.replace(self.header, written_by=written_by())
 
     def run(self) -> Iterator[StepReport]:
         """Train up to the last step, and yield a report after every one; the peak is counted from here.
