@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from tinygpt.cli import info, judge, train
+from tinygpt.cli import info, judge, plots, train
 from tinygpt.errors import OutputError, SaveError, TinyGPTError, TrainingError, UsageError
 from tinygpt.printable import printable
 
@@ -21,6 +21,9 @@ EXIT_TRAINING = 3
 EXIT_JUDGE_USAGE = 3
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
+
+# A command of two words: ``tinygpt report`` alone takes a file, and one that is called so is ./plots.
+PLOTS = ("report", "plots")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     usage = EXIT_JUDGE_USAGE if words[:1] in (["check"], ["report"]) else EXIT_USAGE
     try:
+        if tuple(words[:2]) == PLOTS:
+            words[:2] = [" ".join(PLOTS)]
         arguments = parser().parse_args(words)
         return int(arguments.run(arguments))
     except TinyGPTError as error:
@@ -87,5 +92,10 @@ def parser() -> argparse.ArgumentParser:
     )
     judge.add_report(
         commands.add_parser("report", help="show a stored judgement", description="Show a judgement that was stored.")
+    )
+    plots.add(
+        commands.add_parser(
+            " ".join(PLOTS), help="draw what was measured", description="Draw what was measured, as SVG and PNG."
+        )
     )
     return top
