@@ -11,8 +11,8 @@ ROOT = Path(tinygpt.__file__).parent
 
 # From the cellar up; what stands in one line does not know its neighbours.
 FLOORS = [
-    ["errors", "leaves", "units", "plan", "report"],
-    ["config"],
+    ["errors", "leaves", "units", "plan"],
+    ["config", "report"],
     ["presets", "variants", "environment", "train_config"],
     ["model", "evidence"],
     ["checkpointing", "memory"],

@@ -1,7 +1,7 @@
 """All commands behind one entry point.
 
 Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on. Judging:
-0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input.
+0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input; a comparison of reports likewise.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tinygpt.cli import info, judge, train
+from tinygpt.cli import benchmark, info, judge, train
 from tinygpt.errors import SaveError, TinyGPTError, TrainingError, UsageError
 
 EXIT_USAGE = 2
@@ -19,6 +19,9 @@ EXIT_TRAINING = 3
 EXIT_JUDGE_USAGE = 3
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
+
+# What stands after ``tinygpt report`` instead of a file: a module with ``add``. A file of that name is ./NAME.
+REPORTS = {"benchmark": benchmark}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     usage = EXIT_JUDGE_USAGE if words[:1] in (["check"], ["report"]) else EXIT_USAGE
     try:
-        arguments = parser().parse_args(words)
+        arguments = _parsed(words)
         return int(arguments.run(arguments))
     except TinyGPTError as error:
         print(error, file=sys.stderr)
@@ -57,6 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_PIPE_CLOSED
 
 
+def _parsed(words: list[str]) -> argparse.Namespace:
+    if words[:1] != ["report"] or not REPORTS.keys() & set(words[1:2]):
+        return parser().parse_args(words)
+    own = _Parser(prog=" ".join(["tinygpt", *words[:2]]))
+    REPORTS[words[1]].add(own)
+    return own.parse_args(words[2:])
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; it needs neither MLX nor the machine."""
     top = _Parser(prog="tinygpt", description="A GPT on MLX whose gradient checkpointing is verified.")
@@ -67,6 +78,11 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("check", help="judge a checkpoint wrapper", description="Judge a checkpoint wrapper.")
     )
     judge.add_report(
-        commands.add_parser("report", help="show a stored judgement", description="Show a judgement that was stored.")
+        commands.add_parser(
+            "report",
+            help="show a stored judgement",
+            description="Show a judgement that was stored.",
+            epilog=f"Other reports: {', '.join(f'tinygpt report {word} --help' for word in REPORTS)}.",
+        )
     )
     return top
