@@ -34,6 +34,21 @@ if not COMPILES:  # here and in every process that a test starts; the report's h
     os.environ["MLX_DISABLE_COMPILE"] = "1"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker of what an ordinary run leaves out."""
+    config.addinivalue_line("markers", "asked: a benchmark that runs only where -m or --benchmark-only asks for it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the benchmarks that nobody has asked for; pytest counts them as deselected."""
+    if "benchmark" in config.option.markexpr or config.getoption("benchmark_only", False):
+        return
+    left_out = [item for item in items if item.get_closest_marker("asked")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("asked")]
+
+
 def pytest_report_header() -> list[str]:
     """Name what the results are about."""
     environment = describe()

@@ -1,7 +1,7 @@
 """All commands behind one entry point.
 
 Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on. Judging:
-0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input.
+0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input; a comparison of reports likewise.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from tinygpt.cli import info, judge, plots, train
+from tinygpt.cli import benchmark, info, judge, plots, train
 from tinygpt.errors import OutputError, SaveError, TinyGPTError, TrainingError, UsageError
 from tinygpt.printable import printable
 
@@ -22,8 +22,8 @@ EXIT_JUDGE_USAGE = 3
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 
-# A command of two words: ``tinygpt report`` alone takes a file, and one that is called so is ./plots.
-PLOTS = ("report", "plots")
+# What stands after ``tinygpt report`` instead of a file: a module with ``add``. A file of that name is ./NAME.
+REPORTS = {"benchmark": benchmark, "plots": plots}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,9 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     usage = EXIT_JUDGE_USAGE if words[:1] in (["check"], ["report"]) else EXIT_USAGE
     try:
-        if tuple(words[:2]) == PLOTS:
-            words[:2] = [" ".join(PLOTS)]
-        arguments = parser().parse_args(words)
+        arguments = _parsed(words)
         return int(arguments.run(arguments))
     except TinyGPTError as error:
         _tell(error)
@@ -81,6 +79,14 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def _parsed(words: list[str]) -> argparse.Namespace:
+    if words[:1] != ["report"] or not REPORTS.keys() & set(words[1:2]):
+        return parser().parse_args(words)
+    own = _Parser(prog=" ".join(["tinygpt", *words[:2]]))
+    REPORTS[words[1]].add(own)
+    return own.parse_args(words[2:])
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; it needs neither MLX nor the machine."""
     top = _Parser(prog="tinygpt", description="A GPT on MLX whose gradient checkpointing is verified.")
@@ -91,11 +97,11 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("check", help="judge a checkpoint wrapper", description="Judge a checkpoint wrapper.")
     )
     judge.add_report(
-        commands.add_parser("report", help="show a stored judgement", description="Show a judgement that was stored.")
-    )
-    plots.add(
         commands.add_parser(
-            " ".join(PLOTS), help="draw what was measured", description="Draw what was measured, as SVG and PNG."
+            "report",
+            help="show a stored judgement",
+            description="Show a judgement that was stored.",
+            epilog=f"Other reports: {', '.join(f'tinygpt report {word} --help' for word in REPORTS)}.",
         )
     )
     return top
