@@ -3,7 +3,8 @@
 Letters: B sequences, T tokens, D width, F hidden width, H heads, G key and value heads, E experts, C chosen. The
 counts are those of MLX 0.32.4, part by part, and ``tests/memory/test_estimate.py`` holds them to readings.
 Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, count 8 (B, T, D), 2 (B, T, F) and one (B, H, T, T): MLX's
-GELU and norms keep more.
+GELU keeps more, and on the CPU its norms do, which are fused on a GPU (results/h200-course.json: a plain block of
+behemoth 4x1024 adds 641.0 MiB there, by this count 641).
 """
 
 import math
@@ -37,7 +38,9 @@ class Activations:
         return self.boundary + self.attention + self.core + self.feed_forward + self.activation
 
 
-def activations(config: GPTConfig, index: int = 0, *, batch: int, context: int) -> Activations:
+def activations(
+    config: GPTConfig, index: int = 0, *, batch: int, context: int, fused_norms: bool = False
+) -> Activations:
     """Count what the block of that index keeps.
 
     Args:
@@ -45,12 +48,14 @@ def activations(config: GPTConfig, index: int = 0, *, batch: int, context: int) 
         index: Of the block: some differ from others.
         batch: Sequences.
         context: Tokens in each.
+        fused_norms: Whether a norm is one operation, as on a GPU, which keeps its input alone.
     """
     seen = context if index in config.cross_blocks else None
+    norm = 1 if fused_norms else 2
     if index not in config.depth_routed:
-        return _of_tokens(config, index, batch, context, seen or context)
+        return _of_tokens(config, index, (batch, context, seen or context), norm)
     chosen = math.ceil(Fraction(str(config.mod_capacity)) * context)
-    inside = _of_tokens(config, index, batch, chosen, seen or chosen)
+    inside = _of_tokens(config, index, (batch, chosen, seen or chosen), norm)
     stream = batch * context * config.n_embd
     # The whole stream comes in and leaves, and the block works on a copy of the chosen tokens.
     return Activations(
@@ -58,20 +63,28 @@ def activations(config: GPTConfig, index: int = 0, *, batch: int, context: int) 
     )
 
 
-def _of_tokens(config: GPTConfig, index: int, batch: int, tokens: int, seen: int) -> Activations:
-    """Count for a block that works on ``tokens`` tokens of each sequence, each of which may see ``seen``."""
+def _of_tokens(config: GPTConfig, index: int, shape: tuple[int, int, int], norm: int) -> Activations:
+    """Count for a block that works on some tokens of each sequence, each of which may see some.
+
+    Args:
+        config: The model.
+        index: Of the block.
+        shape: Sequences, tokens in each, tokens that each may see.
+        norm: (B, T, D) that a norm keeps.
+    """
+    batch, tokens, seen = shape
     stream = batch * tokens * config.n_embd
     share = 0 if index in config.cross_blocks else Fraction(config.kv_heads, config.n_head)
-    attention = 5 * stream + int(2 * share * stream)  # norm and its operands, query, gathered, stream; key, value
+    attention = (3 + norm) * stream + int(2 * share * stream)  # norm, query, gathered, stream; key, value
     maps = config.maps
     dropped = 1 if config.dropout else 0
     if maps == 2:
         attention += 3 * stream  # the norm of the heads
         maps += 1  # and the difference
-    core = (maps + 2 * dropped) * batch * config.n_head * tokens * seen
+    core = (maps + 2 * dropped) * batch * config.n_head * tokens * seen + tokens * seen // 4  # the mask has bytes
     attention += dropped * stream
     feed_forward, activation = _feed_forward(config, batch * tokens)
-    return Activations(stream, attention, core, feed_forward + (2 + dropped) * stream, activation)
+    return Activations(stream, attention, core, feed_forward + (norm + dropped) * stream, activation)
 
 
 def _feed_forward(config: GPTConfig, tokens: int) -> tuple[int, int]:

@@ -60,7 +60,13 @@ class Estimate:
 
 
 def estimate_peak(
-    config: GPTConfig, plan: Plan, *, batch: int, context: int, itemsize: int = FLOAT32_BYTES
+    config: GPTConfig,
+    plan: Plan,
+    *,
+    batch: int,
+    context: int,
+    itemsize: int = FLOAT32_BYTES,
+    backend: str = "cpu",
 ) -> Estimate:
     """Predict the peak of a training step without running it.
 
@@ -70,10 +76,14 @@ def estimate_peak(
         batch: Sequences.
         context: Tokens in each.
         itemsize: Bytes of an element: 4 for float32, 2 for bfloat16.
+        backend: ``cpu``, ``cuda`` or ``metal``.
     """
     weights = itemsize * config.parameters
     moments = MOMENTS * weights
-    blocks = [activations(config, index, batch=batch, context=context) for index in range(config.n_layer)]
+    blocks = [
+        activations(config, index, batch=batch, context=context, fused_norms=backend != "cpu")
+        for index in range(config.n_layer)
+    ]
     kept = [itemsize * sum(_kept(blocks[index], segment) for index in segment.blocks) for segment in plan]
     before = sum(kept)
     head = FLOAT32_BYTES * LOGITS * batch * context * config.vocab_size

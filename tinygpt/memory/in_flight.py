@@ -26,9 +26,9 @@ def small_command_buffers() -> None:
 
 
 @contextmanager
-def waiting_evaluation() -> Iterator[None]:
-    """Make evaluation wait for what is queued, inside the context."""
-    limit = mx.set_memory_limit(1)
+def waiting_evaluation(limit_bytes: int = 1) -> Iterator[None]:
+    """Make evaluation wait for what is queued whenever more than ``limit_bytes`` are active, inside the context."""
+    limit = mx.set_memory_limit(limit_bytes)
     try:
         yield
     finally:
@@ -36,7 +36,7 @@ def waiting_evaluation() -> Iterator[None]:
 
 
 @contextmanager
-def lean_evaluation() -> Iterator[None]:
+def lean_evaluation(_expected_bytes: int = 0) -> Iterator[None]:
     """Keep as little in flight as costs no time on this backend, inside the context."""
     if mx.default_device() == mx.Device(mx.cpu):
         with waiting_evaluation():

@@ -8,7 +8,8 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +19,7 @@ import mlx.core as mx
 import mlx.optimizers as optim
 
 from tinygpt.checkpointing import WRAPPERS, checkpointed_blocks, plan
-from tinygpt.environment import describe
+from tinygpt.environment import backend, describe
 from tinygpt.memory.estimate import estimate_peak
 from tinygpt.memory.in_flight import lean_evaluation, small_command_buffers, waiting_evaluation
 from tinygpt.memory.measure import counters, reset_peak, settle
@@ -29,6 +30,13 @@ from tinygpt.train.data import Batches, read_corpus
 from tinygpt.train_config import ITEMSIZE
 
 PLAIN = "plain"
+# From where on evaluation waits for what is queued: as the trainer does, always, at the estimate, or never.
+LIMITS: dict[str, Callable[[int], AbstractContextManager[None]]] = {
+    "default": lean_evaluation,
+    "always": lambda _: waiting_evaluation(1),
+    "estimate": waiting_evaluation,
+    "never": lambda _: nullcontext(),
+}
 WARM_UP_ROUNDS = 2
 
 
@@ -40,13 +48,13 @@ class Setting:
         clip_norm: Largest norm of the gradients; 0 for no clipping.
         compiled: Whether the step is compiled.
         dtype: Of weights, activations and moments.
-        waits: Whether evaluation waits for what is queued, whatever the backend's default is.
+        limit: From where on evaluation waits for what is queued: see ``LIMITS``.
     """
 
     clip_norm: float = 1.0
     compiled: bool = True
     dtype: str = "float32"
-    waits: bool = False
+    limit: str = "default"
 
 
 class Contestant(NamedTuple):
@@ -74,6 +82,7 @@ def benchmark_row(
     steps = _prepare(row, setting, contestants)
     settle()  # a larger buffer in the cache, left by another row, would count with its whole size
     text = Batches(read_corpus(None), batch=row.batch, context=row.context, seed=0)
+    expected = {name: _expected(row, setting, name.policy) for name in contestants}
     peaks: dict[Contestant, list[int]] = {name: [] for name in contestants}
     seconds: dict[Contestant, list[float]] = {name: [] for name in contestants}
     for number in range(WARM_UP_ROUNDS + rounds):
@@ -82,7 +91,7 @@ def benchmark_row(
             mx.synchronize()
             reset_peak()
             start = perf_counter()
-            with waiting_evaluation() if setting.waits else lean_evaluation():
+            with LIMITS[setting.limit](expected[name]["estimate_bytes"]):
                 step(tokens)
             mx.synchronize()
             if number >= WARM_UP_ROUNDS:
@@ -95,7 +104,7 @@ def benchmark_row(
             **name._asdict(),
             **asdict(setting),
             "peak_bytes": min(peaks[name]),
-            **_expected(row, setting, name.policy),
+            **expected[name],
             "step_s": statistics.median(seconds[name]),
             "peaks_bytes": peaks[name],
             "steps_s": seconds[name],
@@ -113,6 +122,7 @@ def _expected(row: Row, setting: Setting, policy: str) -> dict[str, int]:
         batch=row.batch,
         context=row.context,
         itemsize=ITEMSIZE[setting.dtype],
+        backend=backend(),
     )
     return {"estimate_bytes": estimate.peak_bytes, "floor_bytes": estimate.floor_bytes}
 
@@ -148,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     for chosen in arguments.rows:
         for clip_norm in arguments.clip_norm:
-            setting = Setting(clip_norm, not arguments.no_compile, arguments.dtype, arguments.wait)
+            setting = Setting(clip_norm, not arguments.no_compile, arguments.dtype, arguments.limit)
             found = benchmark_row(chosen, setting, contestants=contestants, rounds=arguments.rounds)
             records += found
             for record in found:
@@ -177,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clip-norm", nargs="+", type=float, default=[1.0, 0.0], metavar="X")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--wait", action="store_true", help="wait for what is queued, as a memory limit makes MLX do")
+    parser.add_argument("--limit", choices=list(LIMITS), default="default", help="where to wait for what is queued")
     parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser
