@@ -3,7 +3,8 @@
 MLX evaluates ahead of the device. On the CPU up to ten operations have their buffers while one runs; waiting
 instead costs no time there and takes 12 MiB off the peak of preset tiny. On a GPU a buffer is freed when the
 command buffer that uses it has completed, not when the graph needs it no more; MLX's CUDA backend makes
-command buffers so large that on an H200 they are neither the leanest nor the fastest choice, see the sweep in
+command buffers so large that on an H200 they are neither the leanest nor the fastest choice, and evaluation that runs
+ahead without end; waiting from the estimated peak on takes off what is in flight there, see the sweep in
 ``docs/results.md``. Metal's are small by default and are left alone.
 """
 
@@ -36,10 +37,17 @@ def waiting_evaluation(limit_bytes: int = 1) -> Iterator[None]:
 
 
 @contextmanager
-def lean_evaluation(_expected_bytes: int = 0) -> Iterator[None]:
-    """Keep as little in flight as costs no time on this backend, inside the context."""
+def lean_evaluation(limit_bytes: int = 0) -> Iterator[None]:
+    """Keep as little in flight as costs little time on this backend, inside the context.
+
+    Args:
+        limit_bytes: On CUDA, from where on evaluation waits; 0 for never.
+    """
     if mx.default_device() == mx.Device(mx.cpu):
         with waiting_evaluation():
+            yield
+    elif limit_bytes and not mx.metal.is_available():
+        with waiting_evaluation(limit_bytes):
             yield
     else:
         yield

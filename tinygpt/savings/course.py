@@ -17,8 +17,8 @@ import mlx.optimizers as optim
 
 from tinygpt.checkpointing import checkpointed_blocks, plan
 from tinygpt.config import GPTConfig
-from tinygpt.environment import describe
-from tinygpt.memory.estimate import estimate_peak
+from tinygpt.environment import backend, describe
+from tinygpt.memory.estimate import Estimate, estimate_peak
 from tinygpt.memory.in_flight import lean_evaluation, small_command_buffers
 from tinygpt.memory.measure import counters, reset_peak, settle, watched_memory
 from tinygpt.model import GPT
@@ -33,28 +33,35 @@ MOST_SAMPLES = 2000
 def course(chosen: Row, policy: str) -> list[tuple[float, int]]:
     """Return seconds and active bytes of one step of a row, after two that are not looked at."""
     step, tokens = _prepared(chosen, chosen.config, policy)
+    limit = _estimate(chosen, chosen.config, policy).limit_bytes
     for _ in range(2):
-        _run(step, tokens)
+        _run(step, tokens, limit)
     settle()
     with watched_memory() as samples:
-        _run(step, tokens)
-    every = max(1, len(samples) // MOST_SAMPLES)
-    return samples[::every]
+        _run(step, tokens, limit)
+    size = max(1, len(samples) // MOST_SAMPLES)
+    parts = (samples[start : start + size] for start in range(0, len(samples), size))
+    return [max(part, key=lambda sample: sample[1]) for part in parts]
 
 
 def peak_at_depth(chosen: Row, policy: str, depth: int) -> dict[str, Any]:
     """Return the least peak of two steps of a row with another depth, beside its estimate."""
     config = dataclasses.replace(chosen.config, n_layer=depth)
     step, tokens = _prepared(chosen, config, policy)
+    estimate = _estimate(chosen, config, policy)
     peaks = []
     for number in range(3):
         settle()
         reset_peak()
-        _run(step, tokens)
+        _run(step, tokens, estimate.limit_bytes)
         if number:
             peaks.append(counters().peak_bytes)
-    estimate = estimate_peak(config, plan(policy, depth, cuts=config.cuts), batch=chosen.batch, context=chosen.context)
     return {"policy": policy, "n_layer": depth, "peak_bytes": min(peaks), "estimate_bytes": estimate.peak_bytes}
+
+
+def _estimate(chosen: Row, config: GPTConfig, policy: str) -> Estimate:
+    segments = plan(policy, config.n_layer, cuts=config.cuts)
+    return estimate_peak(config, segments, batch=chosen.batch, context=chosen.context, backend=backend())
 
 
 def _prepared(chosen: Row, config: GPTConfig, policy: str) -> tuple[TrainStep, mx.array]:
@@ -67,8 +74,8 @@ def _prepared(chosen: Row, config: GPTConfig, policy: str) -> tuple[TrainStep, m
     return step, mx.array(tokens, mx.int32)
 
 
-def _run(step: TrainStep, tokens: mx.array) -> None:
-    with lean_evaluation():
+def _run(step: TrainStep, tokens: mx.array, limit_bytes: int) -> None:
+    with lean_evaluation(limit_bytes):
         step(tokens)
     mx.synchronize()
 

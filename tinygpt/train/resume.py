@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tinygpt.checkpointing import plan
+from tinygpt.environment import backend
 from tinygpt.errors import ResumeError
-from tinygpt.memory.estimate import estimate_peak
 from tinygpt.tinygpt_file import Change, Fingerprint, Header
-from tinygpt.train_config import ITEMSIZE, TrainConfig
+from tinygpt.train.expected import expected
+from tinygpt.train_config import TrainConfig
 from tinygpt.units import format_bytes
 
 FIXED = ("dtype", "seed")
@@ -69,19 +69,11 @@ def announcement(change: Change, config: TrainConfig) -> str:
     line = f"{change.field}: {change.before} -> {change.after} from step {change.step + 1} on"
     if change.field != "policy":
         return line
-    before, after = (_expected_peak(config, policy) for policy in (change.before, change.after))
-    return f"{line}, expected peak {before} -> {after}"
-
-
-def _expected_peak(config: TrainConfig, policy: str) -> str:
-    estimate = estimate_peak(
-        config.model,
-        plan(policy, config.model.n_layer, cuts=config.model.cuts),
-        batch=config.batch,
-        context=config.context,
-        itemsize=ITEMSIZE[config.dtype],
+    before, after = (
+        format_bytes(expected(config, backend=backend(), policy=policy).peak_bytes)
+        for policy in (change.before, change.after)
     )
-    return format_bytes(estimate.peak_bytes)
+    return f"{line}, expected peak {before} -> {after}"
 
 
 def _expect_same(name: str, asked: Any, value: Any) -> None:

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.optimizers as optim
 
 from tinygpt.checkpointing import checkpointed_blocks, wrapper
-from tinygpt.environment import written_by
+from tinygpt.environment import backend, written_by
 from tinygpt.errors import TrainingError
 from tinygpt.memory.in_flight import lean_evaluation
 from tinygpt.memory.measure import Counters, counters, reset_peak, settle
@@ -20,6 +20,7 @@ from tinygpt.model import GPT
 from tinygpt.tinygpt_file import Header, check_savable, save
 from tinygpt.train import state
 from tinygpt.train.data import Batches, fingerprint, read_corpus
+from tinygpt.train.expected import expected
 from tinygpt.train.resume import with_corpus
 from tinygpt.train.step import TrainStep
 from tinygpt.train_config import OPTIMIZER, TrainConfig
@@ -127,11 +128,12 @@ class Trainer:
         Raises:
             TrainingError: A loss is not finite.
         """
+        limit = expected(self.config, backend=backend()).limit_bytes if self.config.wrapper == "tinygpt" else 0
         settle()
         reset_peak()
         for number in range(self.header.step + 1, self.config.steps + 1):
             start = perf_counter()
-            with lean_evaluation():
+            with lean_evaluation(limit):
                 gradients = self.step.gradients(mx.array(self._batches.at(number), mx.int32))
                 self.step.update(gradients)
             seconds = perf_counter() - start
