@@ -68,6 +68,10 @@ class InconclusiveError(TinyGPTError):
     """A control failed, or a reading was not stable: nothing can be said."""
 
 
+class GuardError(TinyGPTError, RuntimeError):
+    """A run would take more memory than it may."""
+
+
 class MeasureError(TinyGPTError, RuntimeError):
     """A memory reading would mean nothing."""
 

@@ -48,7 +48,9 @@ def test_train_tells_steps_and_memory(tmp_path):
     assert [set(record) for record in records] == [{"step", "loss", "tokens_per_s", "auxiliary"}] * 3
     assert all(record["auxiliary"] == {} for record in records)
     assert [line.split()[1] for line in lines[:-1]] == ["1/3", "2/3", "3/3"]
-    assert lines[-1] == "memory: peak {peak}, active {active}, cache {cache} (training only)".format(**mib)
+    predicted = f"{summary['predicted_bytes'] / 2**20:,.1f} MiB"
+    line = "memory: peak {peak}, active {active}, cache {cache} (training only), predicted ".format(**mib)
+    assert lines[-1] == line + predicted
     assert summary["summary"] is True
     assert summary["peak_bytes"] >= summary["active_bytes"] >= 3 * 4 * summary["parameters"]
     assert (summary["config"]["batch"], summary["config"]["policy"]) == (2, "none")
@@ -90,7 +92,7 @@ def test_train_shows_a_bar_on_a_terminal():
     assert process.returncode == 0
     assert "━" in text
     assert "step 1/3" not in text
-    assert text.rstrip().endswith("(training only)")
+    assert "(training only), predicted " in text.splitlines()[-1]
 
 
 BAD = {

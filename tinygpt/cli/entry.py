@@ -1,6 +1,7 @@
 """All commands behind one entry point.
 
-Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on. Judging:
+Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on,
+4 where it would not fit. Judging:
 0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input; a comparison of reports likewise.
 """
 
@@ -12,12 +13,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from tinygpt.cli import benchmark, info, judge, plots, train
-from tinygpt.errors import OutputError, SaveError, TinyGPTError, TrainingError, UsageError
+from tinygpt.cli import benchmark, estimate, info, judge, plots, train
+from tinygpt.errors import GuardError, OutputError, SaveError, TinyGPTError, TrainingError, UsageError
 from tinygpt.printable import printable
 
 EXIT_USAGE = 2
 EXIT_TRAINING = 3
+EXIT_GUARD = 4
 EXIT_JUDGE_USAGE = 3
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
@@ -48,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except TinyGPTError as error:
         _tell(error)
+        if isinstance(error, GuardError):
+            return EXIT_GUARD
         return EXIT_TRAINING if isinstance(error, TrainingError | SaveError | OutputError) else usage
     except ImportError as error:
         if not (error.name or "").startswith("mlx") and "mlx" not in str(error):
@@ -92,6 +96,9 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="tinygpt", description="A GPT on MLX whose gradient checkpointing is verified.")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     train.add(commands.add_parser("train", help="train a model on a text", description="Train a model on a text."))
+    estimate.add(
+        commands.add_parser("estimate", help="predict the peak of a step", description="Predict the peak of a step.")
+    )
     info.add(commands.add_parser("info", help="show a .tinygpt file", description="Show a .tinygpt file."))
     judge.add_check(
         commands.add_parser("check", help="judge a checkpoint wrapper", description="Judge a checkpoint wrapper.")

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tinygpt.cli.estimate import memory
 from tinygpt.errors import UsageError
 from tinygpt.presets import preset
 from tinygpt.train_config import TrainConfig
@@ -38,8 +39,18 @@ PRESET = "tiny"
 def add(train: argparse.ArgumentParser) -> None:
     """Add the options of the command; an option that is not given leaves no trace."""
     train.set_defaults(run=_train)
-    train.argument_default = argparse.SUPPRESS
+    add_run(train)
     add = train.add_argument
+    add("--memory-limit", type=memory, metavar="SIZE", help="such as 16GiB: refuse what would take more (default: all)")
+    add("--force", action="store_true", help="go on where the estimate is above the limit")
+    add("--json", type=Path, metavar="FILE", help="write a JSON line for each step, and a summary")
+    _add_file(train.add_argument_group("the .tinygpt file"))
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is trained."""
+    parser.argument_default = argparse.SUPPRESS
+    add = parser.add_argument
     add("--preset", metavar="P", help=f"tiny, huge, mega, behemoth or titan (default: {PRESET})")
     add("--steps", type=int, metavar="N", help=f"optimizer steps in all (default: {DEFAULTS['steps']})")
     add("--batch", type=int, metavar="B", help=f"sequences in a step (default: {DEFAULTS['batch']})")
@@ -47,8 +58,9 @@ def add(train: argparse.ArgumentParser) -> None:
     add("--corpus", type=Path, metavar="FILE", help="a UTF-8 text (default: the source of Python's standard library)")
     add(
         "--grad-checkpoint", dest="policy", nargs="?", const="all", metavar="POLICY",
-        help="recompute activations instead of keeping them: none, all, every:K (the first of every K blocks) "
-        "or first:N (the first N blocks); all if given without a policy",
+        help="recompute activations instead of keeping them: none, all, every:K (the first of every K blocks), "
+        "first:N, segments:K, sqrt, attention, selective, halves, first:N+selective and the like, or auto (the "
+        "fastest that fits); all if given without a policy",
     )  # fmt: skip
     add("--no-grad-checkpoint", dest="policy", action="store_const", const="none", help="keep them all (default)")
     add("--wrapper", metavar="NAME", help="tinygpt, mlx.nn, mlx.core or seed-recipe (default: tinygpt)")
@@ -60,14 +72,25 @@ def add(train: argparse.ArgumentParser) -> None:
     add("--clip-norm", type=float, metavar="X", help="largest norm of the gradients, 0 for no clipping (default: 1.0)")
     add("--lr", dest="learning_rate", type=float, metavar="X", help="learning rate of AdamW (default: 0.001)")
     add("--seed", type=int, metavar="N", help="of weights, dropout and choice of text (default: 0)")
-    add("--json", type=Path, metavar="FILE", help="write a JSON line for each step, and a summary")
-    _add_file(train.add_argument_group("the .tinygpt file"))
-    _add_model(train.add_argument_group("the model, where it is not the preset's"))
+    _add_model(parser.add_argument_group("the model, where it is not the preset's"))
+
+
+def new_run(given: dict[str, Any]) -> TrainConfig:
+    """Return the run that the options describe."""
+    asked, model = _asked(given)
+    shape = dataclasses.replace(preset(given.get("preset", PRESET)), **model)
+    return TrainConfig(model=shape, **{**DEFAULTS, "context": shape.context, **asked})
+
+
+def _asked(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of ``TrainConfig`` and those of ``GPTConfig`` that were given."""
+    asked = {field.name: given[field.name] for field in dataclasses.fields(TrainConfig) if field.name in given}
+    return asked, {name: given[name] for name in (*(option[0] for option in MODEL_OPTIONS), "yoco") if name in given}
 
 
 def _add_file(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--out", type=Path, metavar="FILE", help="save the run at its end, and when SIGINT or SIGTERM stop it")
+    add("--out", type=Path, metavar="FILE", help="save the run at its end, and when a signal stops it")
     add("--save-every", type=int, metavar="N", help="and after every N steps; the file before it is kept as .previous")
     add("--resume", type=Path, metavar="FILE", help="go on from a file, and save to it unless --out says otherwise")
     add("--allow-corpus-change", action="store_true", help="go on with another text")
@@ -80,23 +103,27 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    from tinygpt.train.output import Output  # noqa: PLC0415
-    from tinygpt.train.run import resume, run  # noqa: PLC0415  (MLX only when it is needed)
+    from tinygpt.train.output import Output  # noqa: PLC0415  (MLX only when it is needed)
+    from tinygpt.train.run import Limit, resume, run  # noqa: PLC0415
 
     given = vars(arguments)
     output = Output(json=given.get("json"), file=_real(given.get("out")), save_every=given.get("save_every"))
-    asked = {field.name: given[field.name] for field in dataclasses.fields(TrainConfig) if field.name in given}
-    model = {name: given[name] for name in (*(option[0] for option in MODEL_OPTIONS), "yoco") if name in given}
+    limit = Limit(given.get("memory_limit"), force="force" in given)
     if "resume" in given:
+        asked, model = _asked(given)
         if "preset" in given:
             model = dataclasses.asdict(dataclasses.replace(preset(given["preset"]), **model))
         return resume(
-            given["resume"], output, asked=asked, model=model, allow_corpus_change="allow_corpus_change" in given
+            given["resume"],
+            output,
+            asked=asked,
+            model=model,
+            limit=limit,
+            allow_corpus_change="allow_corpus_change" in given,
         )
     if "allow_corpus_change" in given:
         raise UsageError("[train] --allow-corpus-change: got no --resume, expected one with it")
-    shape = dataclasses.replace(preset(given.get("preset", PRESET)), **model)
-    return run(TrainConfig(model=shape, **{**DEFAULTS, "context": shape.context, **asked}), output)
+    return run(new_run(given), output, limit)
 
 
 def _real(path: Path | None) -> Path | None:

@@ -5,7 +5,7 @@ all else is another training from here on, which is allowed, announced and recor
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tinygpt.environment import backend
@@ -19,13 +19,20 @@ FIXED = ("dtype", "seed")
 RECORDED = ("policy", "wrapper", "compile", "batch", "context", "clip_norm", "learning_rate")
 
 
-def continued(header: Header, asked: Mapping[str, Any], model: Mapping[str, Any]) -> Header:
+def continued(
+    header: Header,
+    asked: Mapping[str, Any],
+    model: Mapping[str, Any],
+    *,
+    choose: Callable[[TrainConfig], TrainConfig] = lambda config: config,
+) -> Header:
     """Return the header of a run that goes on, with what was asked for and a record of it.
 
     Args:
         header: Of the file.
         asked: Fields of ``TrainConfig`` and their values, as far as they were given.
         model: Fields of ``GPTConfig``, likewise.
+        choose: Chooses the policy, where one is to be chosen.
 
     Raises:
         ResumeError: What cannot change would change, or there is no step left.
@@ -36,7 +43,7 @@ def continued(header: Header, asked: Mapping[str, Any], model: Mapping[str, Any]
         _expect_same(name, value, getattr(before.model, name))
     for name in FIXED:
         _expect_same(name, asked.get(name, getattr(before, name)), getattr(before, name))
-    config = dataclasses.replace(before, **asked)
+    config = choose(dataclasses.replace(before, **asked))
     if config.steps <= header.step:
         raise ResumeError(f"[resume] steps: got {config.steps}, expected more than the {header.step} that are done")
     changes = [

@@ -12,12 +12,15 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from tinygpt.environment import describe
+from tinygpt.environment import backend, describe
 from tinygpt.errors import ConfigError, TinyGPTError, TinyGPTFileError, UsageError
 from tinygpt.memory.in_flight import small_command_buffers
+from tinygpt.memory.measure import device_memory_bytes
 from tinygpt.model.products import can_multiply
 from tinygpt.tinygpt_file import PREVIOUS, beside, load, outline, remove_unfinished, sole_writer, verify
+from tinygpt.train.choice import cannot_help, check, chosen
 from tinygpt.train.compiler import nothing_compiled, require_compiler
+from tinygpt.train.expected import expected
 from tinygpt.train.log import JsonLines, StepLog, json_lines
 from tinygpt.train.output import Output, expect_apart, expect_new, onto
 from tinygpt.train.resume import announcement, continued
@@ -31,13 +34,41 @@ T = TypeVar("T")
 ENDING = ".tinygpt"
 
 
-def run(config: TrainConfig, output: Output) -> int:
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """How much memory a run may take.
+
+    Attributes:
+        size_bytes: None for what the device has.
+        force: Whether to go on where the estimate is above it.
+    """
+
+    size_bytes: int | None = None
+    force: bool = False
+
+    def applied(self, config: TrainConfig) -> TrainConfig:
+        """Return the run with its policy chosen, if it is to be, and refuse it if it does not fit.
+
+        Raises:
+            GuardError: It does not, or no policy would.
+        """
+        size = device_memory_bytes() if self.size_bytes is None else self.size_bytes
+        config = chosen(config, size, backend=backend())
+        if not self.force:
+            check(config, size, backend=backend())
+        if reason := cannot_help(config, backend=backend()):
+            print(reason, flush=True)
+        return config
+
+
+def run(config: TrainConfig, output: Output, limit: Limit | None = None) -> int:
     """Train from the beginning, report, and return the exit code.
 
     Raises:
         CompilerMissingError: MLX cannot compile here and ``config`` asks for it.
         ConfigError: MLX cannot multiply in that dtype here.
         DataError: The text cannot be used, or the JSON file not be written.
+        GuardError: It would not fit into the limit.
         OutputError: What the run tells cannot be written any more.
         SaveError: Another trainer writes the file, or it cannot be written.
         TrainingError: A loss is not finite.
@@ -48,6 +79,7 @@ def run(config: TrainConfig, output: Output) -> int:
         raise UsageError("[train] --save-every: got no --out, expected one with it")
     with _stoppable(output.file) as request, _writing(output), _able(config):
         expect_apart(output, config.corpus)
+        config = (limit or Limit()).applied(config)
         trainer = Trainer(config)
         with _reporting(trainer, output) as lines:
             return _train(trainer, output, lines, request)
@@ -59,6 +91,7 @@ def resume(
     *,
     asked: Mapping[str, Any],
     model: Mapping[str, Any],
+    limit: Limit | None = None,
     allow_corpus_change: bool = False,
 ) -> int:
     """Go on from a file as though the run had never ended, report, and return the exit code.
@@ -68,6 +101,7 @@ def resume(
         output: Where to leave what is made; the file is ``path`` itself if it names none.
         asked: Fields of ``TrainConfig`` that are to be others than in the file.
         model: Fields of ``GPTConfig`` that were given; they have to be the file's.
+        limit: How much memory it may take.
         allow_corpus_change: Whether the text may be another.
 
     Raises:
@@ -80,7 +114,7 @@ def resume(
     output = onto(path, output)
     with _stoppable(output.file) as request, _writing(output):
         before, tensors = _read(load, path)
-        header = continued(before, asked, model)
+        header = continued(before, asked, model, choose=(limit or Limit()).applied)
         expect_apart(output, header.config.corpus)
         with _able(header.config):
             trainer = Trainer(header.config, saved=(header, tensors), allow_corpus_change=allow_corpus_change)
@@ -180,6 +214,7 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines, request: StopRequ
         {
             "summary": True,
             **dataclasses.asdict(memory),
+            "predicted_bytes": expected(config, backend=backend()).peak_bytes,
             "loss": report.loss,
             "auxiliary": report.auxiliary,
             "tokens_per_s": statistics.median(speeds),
@@ -189,7 +224,8 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines, request: StopRequ
         }
     )
     peak, active, cache = map(format_mib, dataclasses.astuple(memory))
-    print(f"memory: peak {peak}, active {active}, cache {cache} (training only)")
+    predicted = expected(config, backend=backend()).peak_bytes
+    print(f"memory: peak {peak}, active {active}, cache {cache} (training only), predicted {format_mib(predicted)}")
     return _end(output.file, stopped_by, report.step, config.steps)
 
 
