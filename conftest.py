@@ -10,6 +10,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase, MultiplexedDataba
 
 from tinygpt.environment import describe
 from tinygpt.memory.in_flight import small_command_buffers
+from tinygpt.pytest_plugin import SCALES
 from tinygpt.savings import Machine, this_machine
 from tinygpt.train.compiler import can_compile
 
@@ -63,4 +64,5 @@ def pytest_report_header() -> list[str]:
 @pytest.fixture(scope="session")
 def machine(request: pytest.FixtureRequest) -> Machine:
     """The speed and the memory of this machine."""
-    return this_machine(request.config.getoption("--memory-budget"))
+    scale = SCALES[request.config.getoption("--scale")]
+    return this_machine(scale * request.config.getoption("--memory-budget"))

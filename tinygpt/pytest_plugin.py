@@ -4,6 +4,7 @@ Light: MLX is not imported when it is loaded, because an installed plugin is loa
 """
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ ROW_PROPERTY = "tinygpt_row"
 CHECK_PROPERTY = "tinygpt_check"
 
 DEFAULT_BUDGET_S = 15.0
+SCALES = {"quick": 0.1, "auto": 1.0, "full": math.inf}  # of the budget
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=DEFAULT_BUDGET_S,
         metavar="SECONDS",
         help="longest training step; what takes longer is projected from fewer blocks (default: %(default)s)",
+    )
+    group.addoption(
+        "--scale",
+        choices=list(SCALES),
+        default="auto",
+        help="quick: a tenth of the budget; full: every row whole that the memory holds (default: %(default)s)",
     )
     judge = parser.getgroup("tinygpt-conformance", "judging a checkpoint wrapper")
     judge.addoption(

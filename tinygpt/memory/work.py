@@ -9,7 +9,7 @@ from tinygpt.memory.activations import activations
 from tinygpt.plan import Plan, Recompute, Segment
 
 # What one kept element costs beside the products, in floating-point operations: at this number, behemoth 4x1024 costs
-# 1.26 of the plain step under ``all`` and 1.08 under ``selective``, where an H200 took 1.23 and 1.08
+# 1.26 of the plain step under ``all`` and 1.06 under ``selective``, where an H200 took 1.23 and 1.08
 # (results/h200-policies.json).
 TRAFFIC = 170
 PASSES = 3  # a forward and a backward

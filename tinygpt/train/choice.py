@@ -61,13 +61,16 @@ def check(config: TrainConfig, limit_bytes: int, *, backend: str) -> None:
     Raises:
         GuardError: The estimated peak is above the limit.
     """
+    estimate = expected(config, backend=backend)
+    if estimate.peak_bytes <= limit_bytes:
+        return
     fitting = [
         f"{candidate.policy} ({format_bytes(candidate.estimate.peak_bytes)}, time {candidate.time:.2f})"
         for candidate in candidates(config, backend=backend)
         if candidate.estimate.peak_bytes <= limit_bytes
     ]
     would = f"--grad-checkpoint {' or '.join(fitting)} would fit" if fitting else ""
-    guard(expected(config, backend=backend), limit_bytes, fitting=would)
+    guard(estimate, limit_bytes, fitting=would)
 
 
 def cannot_help(config: TrainConfig, *, backend: str) -> str:
