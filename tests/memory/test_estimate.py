@@ -46,6 +46,8 @@ def test_estimates_of_a_known_block():
     stream = 8 * 128 * 128
 
     assert boundary_bytes(config, batch=8, context=128) == 4 * stream
-    assert activation_bytes(config, batch=8, context=128) == 4 * (10 * stream + 4 * 4 * stream + 8 * 4 * 128 * 128)
+    assert activation_bytes(config, batch=8, context=128) == (
+        4 * (10 * stream + 4 * 4 * stream + 8 * 4 * 128 * 128) + 128 * 128  # the mask has one byte each
+    )
     assert block_parameter_bytes(config) == 4 * (12 * 128 * 128 + 13 * 128)
     assert forward_flops(config, batch=8, context=128) == 2 * 8 * 128 * (12 * 128 * 128 + 2 * 128 * 128)

@@ -100,7 +100,7 @@ def estimate_peak(
         activations(config, index, batch=batch, context=context, fused_norms=backend != "cpu")
         for index in range(config.n_layer)
     ]
-    kept = [itemsize * sum(_kept(blocks[index], segment) for index in segment.blocks) for segment in plan]
+    kept = [itemsize * _kept(blocks[segment.first], segment) for segment in plan]
     before = sum(kept)
     head = FLOAT32_BYTES * LOGITS * batch * context * config.vocab_size
     found = [Estimate(weights, moments, 0, before, 0, 0, head), Estimate(weights, moments, weights, 0, 0, 0, 0)]
@@ -154,7 +154,7 @@ def _in_flight(plan: Plan, blocks: Sequence[Activations]) -> int:
 
 
 def _kept(block: Activations, segment: Segment) -> int:
-    """Count the elements that a block of a segment keeps from its forward to its backward."""
+    """Count the elements that a segment keeps from its forward to its backward; several blocks keep one input."""
     if segment.recompute is Recompute.BLOCK:
         return block.boundary
     return {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tinygpt.report.policy_tables import frameworks_table, policies_table
 from tinygpt.report.resume_tables import damage_table, kills_table, releases_table, resumes_table
 
 MIB = 1 << 20
@@ -58,18 +59,19 @@ def rows_table(records: Sequence[Record], *, clip_norm: float) -> list[str]:
 
 
 def in_flight_table(records: Sequence[Record]) -> list[str]:
-    """Return peak and step time under each setting of the command buffers, as Markdown."""
+    """Return peak and step time under each setting of command buffers and waiting, as Markdown."""
     rows = list(dict.fromkeys(record["row"] for record in records))
-    settings = list(dict.fromkeys((record["operations"], record["megabytes"]) for record in records))
-    found = {(r["operations"], r["megabytes"], r["row"], r["wrapper"]): r for r in records}
-    lines = [f'| operations, "MB" | {" | ".join(rows)} |', "|---" * (1 + len(rows)) + "|"]
+    settings = list(dict.fromkeys((r["operations"], r["megabytes"], r["limit"]) for r in records))
+    found = {(r["operations"], r["megabytes"], r["limit"], r["row"], r["policy"]): r for r in records}
+    lines = [f'| operations, "MB" | waits | {" | ".join(rows)} |', "|---" * (2 + len(rows)) + "|"]
     for setting in settings:
-        pairs = [[found[(*setting, row, wrapper)] for wrapper in ("plain", "tinygpt")] for row in rows]
+        pairs = [[found[(*setting, row, policy)] for policy in ("none", "all")] for row in rows]
         cells = [
             f"{_mib(plain)} / {_mib(ours)} MiB, {plain['step_s'] * 1e3:.0f} / {ours['step_s'] * 1e3:.0f} ms"
             for plain, ours in pairs
         ]
-        lines.append(f"| {setting[0]}, {setting[1]} | {' | '.join(cells)} |")
+        waits = "at the estimate" if setting[2] == "estimate" else setting[2]
+        lines.append(f"| {setting[0]}, {setting[1]} | {waits} | {' | '.join(cells)} |")
     return lines
 
 
@@ -180,6 +182,12 @@ TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "h200-eager": ("h200-eager.json", lambda content: wrapper_table(content["records"])),
     "h200-bf16": ("h200-bf16.json", lambda content: wrapper_table(content["records"])),
     "h200-in-flight": ("h200-in-flight.json", lambda content: in_flight_table(content["records"])),
+    "h200-policies": ("h200-policies.json", lambda content: policies_table(content["records"])),
+    "h200-policy-rows": ("h200-policy-rows.json", lambda content: policies_table(content["records"])),
+    "h200-policies-large": ("h200-policies-large.json", lambda content: policies_table(content["records"])),
+    "h200-policies-eager": ("h200-policies-eager.json", lambda content: policies_table(content["records"])),
+    "h200-policies-bf16": ("h200-policies-bf16.json", lambda content: policies_table(content["records"])),
+    "h200-frameworks": ("h200-side-by-side.json", lambda content: frameworks_table(content["records"])),
     "resumes": ("resume/resumes.json", lambda content: resumes_table(content["resumes"])),
     "kills": ("resume/kills.json", kills_table),
     "damage": ("resume/damage.json", damage_table),
