@@ -29,6 +29,9 @@ for name, count in (("quick", 40), ("thorough", 5000)):
     )
 settings.load_profile("quick")
 
+# Files whose tests may run in any process: they are many, and share nothing that takes long to make.
+SPREAD = ("test_equality.py", "test_policy.py", "test_resume.py", "test_tinygpt_file.py", "test_variants.py")
+
 COMPILES = can_compile()
 if not COMPILES:  # here and in every process that a test starts; the report's header says so
     mx.disable_compile()
@@ -41,7 +44,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the benchmarks that nobody has asked for; pytest counts them as deselected."""
+    """Leave out the benchmarks that nobody has asked for, and say what stays together in one of several processes."""
+    _leave_out(config, items)
+    if hasattr(config, "workerinput"):
+        _group(items)
+
+
+def _group(items: list[pytest.Item]) -> None:
+    """Begin with all that measures memory, in one process; keep the tests of a file together, which share fixtures."""
+    items.sort(key=lambda item: item.get_closest_marker("memory") is None)
+    for item in items:
+        if item.get_closest_marker("memory"):
+            item.add_marker(pytest.mark.xdist_group("memory"))
+        elif item.path.name not in SPREAD:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the benchmarks that nobody has asked for; pytest counts them."""
     if "benchmark" in config.option.markexpr or config.getoption("benchmark_only", False):
         return
     left_out = [item for item in items if item.get_closest_marker("asked")]

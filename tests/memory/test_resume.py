@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from tinygpt.checkpointing import plan
+from tinygpt.config import GPTConfig
 from tinygpt.memory.estimate import estimate_peak
-from tinygpt.presets import PRESETS
 from tinygpt.tinygpt_file import load
 from tinygpt.train import TrainConfig, Trainer
 from tinygpt.train.compiler import can_compile
@@ -14,7 +14,8 @@ from tinygpt.train.resume import continued
 
 pytestmark = pytest.mark.memory
 
-CONFIG = TrainConfig(model=PRESETS["tiny"], steps=2, batch=4, context=128)
+MODEL = GPTConfig(n_layer=4, n_head=4, n_embd=64, n_mlp=256, context=64, vocab_size=256)
+CONFIG = TrainConfig(model=MODEL, steps=2, batch=8, context=64)
 POLICIES = ("none", "every:2", "all")
 
 
@@ -37,7 +38,7 @@ def test_peak_after_a_resume_is_that_of_the_policy(tmp_path, compiled):
         trainer = Trainer(header.config, saved=(header, arrays))
         assert len(list(trainer.run())) == 1
         peaks[policy] = trainer.memory().peak_bytes
-        expected[policy] = estimate_peak(CONFIG.model, plan(policy, 4), batch=4, context=128).peak_bytes
+        expected[policy] = estimate_peak(CONFIG.model, plan(policy, 4), batch=8, context=64).peak_bytes
         del trainer
 
     assert peaks["none"] > peaks["every:2"] > peaks["all"]
