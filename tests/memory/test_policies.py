@@ -33,8 +33,8 @@ POLICIES = (
     "first:2+selective",
 )
 # Small enough for a CPU, and its blocks keep much more than their parameters.
-CONFIG = GPTConfig(n_layer=4, n_head=4, n_embd=32, n_mlp=128, context=64)
-BATCH, CONTEXT = 8, 64
+CONFIG = GPTConfig(n_layer=4, n_head=4, n_embd=64, n_mlp=256, context=128)
+BATCH, CONTEXT = 4, 128
 
 
 def peak(config, policy, *, compiled=False):
