@@ -49,7 +49,7 @@ class Holder:
         (lambda f: f, "wrap_fn"),
         (lambda block: block, "wrap"),
     ],
-    ids=str,
+    ids=["wrap", "wrap_fn", "enable", "MLX's own", "a partial", "a method", "a lambda of f", "a lambda of a block"],
 )
 def test_the_shape_is_told_from_the_parameters(judged, shape):
     """Three shapes, by the names that people give."""
