@@ -100,3 +100,8 @@ def test_the_library_asserts_nothing():
         for path in MODULES
         if any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(path.read_text())))
     ] == []
+
+
+def test_ids_are_the_same_in_every_process(request):
+    """No test is named after an address: pytest-xdist refuses to run what its processes do not agree on."""
+    assert [item.nodeid for item in request.session.items if " at 0x" in item.nodeid] == []
