@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "asked: a benchmark that runs only where -m or --benchmark-only asks for it")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the benchmarks that nobody has asked for, and say what stays together in one of several processes."""
     _leave_out(config, items)
