@@ -7,7 +7,7 @@ import re
 import mlx.core as mx
 import pytest
 
-from tinygpt.checkpointing import POLICIES, checkpoint, checkpointed_blocks, plan
+from tinygpt.checkpointing import EXAMPLES, POLICIES, checkpoint, checkpointed_blocks, plan
 from tinygpt.checkpointing.ordered import ordered
 from tinygpt.checkpointing.wrappers import WRAPPERS
 from tinygpt.errors import ConfigError
@@ -17,18 +17,6 @@ from tinygpt.plan import Recompute
 from tinygpt.train.compiler import can_compile
 from tinygpt.variants import VARIANTS, combined
 
-CHANGING = (
-    "all",
-    "every:2",
-    "first:2",
-    "segments:2",
-    "sqrt",
-    "attention",
-    "selective",
-    "halves",
-    "first:2+selective",
-    "every:2+attention",
-)
 COMPILED_POLICIES = ("every:2", "segments:2", "selective", "halves")  # each compiles for seconds on the CPU
 COMPILED = ("dropout", "depths", "yoco")  # random numbers, losses beside the stream, and a cache beside it
 
@@ -74,7 +62,7 @@ def test_policies_change_no_number(variant, compiled):
     config = combined(variant)
     plain = gradients(config, "none", compiled=compiled)
 
-    for policy in COMPILED_POLICIES if compiled else CHANGING:
+    for policy in COMPILED_POLICIES if compiled else EXAMPLES:
         found = gradients(config, policy, compiled=compiled)
         assert found.keys() == plain.keys()
         assert [name for name in plain if not mx.array_equal(found[name], plain[name])] == [], policy
@@ -126,7 +114,7 @@ def test_policy_plans_what_its_name_says(policy, expected):
 
 def test_plans_cover_every_block_once():
     """At every depth, every policy says what happens to every block, in order."""
-    for policy in (*PLANS, *CHANGING):
+    for policy in (*PLANS, *EXAMPLES):
         for depth in range(1, 30):
             indices = [index for segment in plan(policy, depth, cuts=(depth // 2,)) for index in segment.blocks]
             assert indices == list(range(depth)), (policy, depth)
@@ -149,7 +137,7 @@ def test_policy_refuses_an_unknown_name(policy):
 
 def test_every_policy_that_is_listed_is_tested():
     """A new name without a case would pass unseen."""
-    tested = {re.split(r"[:+]", name)[0] for name in (*CHANGING, "none")}
+    tested = {re.split(r"[:+]", name)[0] for name in (*EXAMPLES, "none")}
 
     assert tested == {re.split(r"[:+]", name)[0] for name in POLICIES}
 
@@ -161,7 +149,7 @@ AGAIN = {"all": 7, "halves": 5 + 1, "attention": 1, "selective": 1}
 HEAD_PRODUCTS = 3
 
 
-@pytest.mark.parametrize("policy", CHANGING)
+@pytest.mark.parametrize("policy", EXAMPLES)
 def test_policies_cost_exactly_these_matrix_products(policy):
     """The graph of loss and gradients has the plain products, and those that the policy computes again."""
     config = combined("dense")
@@ -195,7 +183,7 @@ def products(config, policy):
     return sum(count for name, count in collections.Counter(names).items() if name in ("Matmul", "AddMM"))
 
 
-@pytest.mark.parametrize("policy", CHANGING)
+@pytest.mark.parametrize("policy", EXAMPLES)
 def test_policies_call_blocks_exactly_as_often_as_they_say(policy):
     """A block that is recomputed as a whole runs twice, any other once; attention once more if its core does not."""
     config = combined("dense")
@@ -232,7 +220,7 @@ def test_plain_blocks_are_ordered_beside_recomputed_ones_only():
     assert all(run is not block for run, block in zip(mixed[1:], list(blocks)[1:], strict=True))
 
 
-@pytest.mark.parametrize("policy", [*CHANGING, "none"])
+@pytest.mark.parametrize("policy", [*EXAMPLES, "none"])
 def test_blocks_are_left_as_they_were(policy):
     """Parameters, methods and modules are what they were, after a gradient and after an exception inside one."""
     model, _ = prepared(combined("dropout"))

@@ -57,6 +57,19 @@ def going_on(path, **asked):
     return Trainer(header.config, saved=(header, arrays))
 
 
+def expect_equal_resume(config, path):
+    """Assert that a run that goes on checkpointed ends as the one that nobody interrupted."""
+    alone = Trainer(config)
+    expected = reports(alone)[HALF:]
+    half_run(config, path)
+
+    trainer = going_on(path, policy="all")
+
+    assert len(expected) == config.steps - HALF
+    assert reports(trainer) == expected
+    assert state(trainer) == state(alone)
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("before", POLICIES)
@@ -82,14 +95,8 @@ def test_resume_continues_to_the_bit_in_every_variant(tmp_path, variant):
     """Experts, depths, shared caches and the rest keep nothing that the file does not have."""
     model = combined(variant, base=dataclasses.replace(SMALL, vocab_size=256))
     config = dataclasses.replace(CONFIG, model=model, steps=6, compile=False)
-    alone = Trainer(config)
-    expected = reports(alone)[HALF:]
-    half_run(config, tmp_path / "run.tinygpt")
 
-    trainer = going_on(tmp_path / "run.tinygpt", policy="all")
-
-    assert reports(trainer) == expected
-    assert state(trainer) == state(alone)
+    expect_equal_resume(config, tmp_path / "run.tinygpt")
 
 
 def test_resume_in_bfloat16_continues_to_the_bit(tmp_path):
@@ -99,14 +106,8 @@ def test_resume_in_bfloat16_continues_to_the_bit(tmp_path):
     if not can_multiply(mx.bfloat16):
         pytest.skip("this release of MLX cannot multiply bfloat16 here")
     config = dataclasses.replace(CONFIG, dtype="bfloat16", steps=6, compile=False)
-    alone = Trainer(config)
-    expected = reports(alone)[HALF:]
-    half_run(config, tmp_path / "run.tinygpt")
 
-    trainer = going_on(tmp_path / "run.tinygpt", policy="all")
-
-    assert reports(trainer) == expected
-    assert state(trainer) == state(alone)
+    expect_equal_resume(config, tmp_path / "run.tinygpt")
 
 
 def test_a_lost_random_key_would_be_seen(tmp_path):

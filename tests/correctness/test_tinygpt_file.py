@@ -248,7 +248,7 @@ WORDS = {
     "sqrt, attention, selective, halves, or first:N+selective and the like",
     "n_layer 0": "header [GPTConfig] n_layer: got 0, expected a positive integer",
     "n_layer huge": "header n_layer: got 2147483647, expected at most 63, the tensors of the file",
-    "optimizer with other betas": "header optimizer.betas: got an array, expected an array",
+    "optimizer with other betas": "header optimizer.betas: got [0.9, 0.99], expected [0.9, 0.999]",
     "tokenizer another": "header data.tokenizer: got 'bpe', expected 'bytes'",
     "sha256 short": "header data.sha256: got 'ab', expected 64 hexadecimal digits",
 }

@@ -6,7 +6,7 @@ import mlx.core as mx
 import mlx.optimizers as optim
 import pytest
 
-from tinygpt.checkpointing import checkpointed_blocks, plan
+from tinygpt.checkpointing import EXAMPLES, checkpointed_blocks, plan
 from tinygpt.config import GPTConfig
 from tinygpt.environment import backend
 from tinygpt.memory.activations import activations
@@ -15,23 +15,13 @@ from tinygpt.memory.measure import measure, watched_memory
 from tinygpt.model import GPT
 from tinygpt.presets import PRESETS, ROWS
 from tinygpt.savings import threshold
+from tinygpt.savings.rows import CPU_THRESHOLDS, CUDA_THRESHOLDS, THRESHOLDS
 from tinygpt.train import TrainStep
 from tinygpt.train.compiler import can_compile
 
 pytestmark = pytest.mark.memory
 
-POLICIES = (
-    "none",
-    "all",
-    "every:2",
-    "first:2",
-    "segments:2",
-    "sqrt",
-    "attention",
-    "selective",
-    "halves",
-    "first:2+selective",
-)
+POLICIES = ("none", *EXAMPLES)
 # Small enough for a CPU, and its blocks keep much more than their parameters.
 CONFIG = GPTConfig(n_layer=4, n_head=4, n_embd=64, n_mlp=256, context=128)
 BATCH, CONTEXT = 4, 128
@@ -109,8 +99,8 @@ def test_a_policy_that_does_nothing_would_be_seen():
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_thresholds_follow_the_estimate(row):
     """Every policy has a threshold on every backend; none is looser than what was asked before."""
-    for where, before in (("cpu", 0.66), ("cuda", 0.71), ("metal", 1.0)):
-        assert 0.1 < threshold(row, where) <= before
+    for where, before in (("cpu", CPU_THRESHOLDS), ("cuda", CUDA_THRESHOLDS), ("metal", THRESHOLDS)):
+        assert 0.1 < threshold(row, where) <= before[row]
         for policy in ("selective", "halves", "first:2", "sqrt"):
             assert 0.1 < threshold(row, where, policy) < 1.15
 

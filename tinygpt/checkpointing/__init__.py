@@ -1,11 +1,12 @@
 """Gradient checkpointing on MLX: the wrapper, its rivals, and which blocks to wrap."""
 
 from tinygpt.checkpointing.apply import checkpointed_blocks
-from tinygpt.checkpointing.policy import POLICIES, plan
+from tinygpt.checkpointing.policy import EXAMPLES, POLICIES, plan
 from tinygpt.checkpointing.wrap import checkpoint
 from tinygpt.checkpointing.wrappers import WRAPPERS, Wrapper, wrapper
 
 __all__ = [
+    "EXAMPLES",
     "POLICIES",
     "WRAPPERS",
     "Wrapper",

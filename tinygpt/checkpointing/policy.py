@@ -14,6 +14,12 @@ from tinygpt.plan import Plan, Recompute, Segment
 
 POLICIES = ("none", "all", "every:K", "first:N", "segments:K", "sqrt", "attention", "selective", "halves")
 
+# One of every kind that recomputes, and mixtures: what the suites run, and what fits a model of four blocks.
+EXAMPLES = (
+    *("all", "every:2", "first:2", "segments:2", "sqrt", "attention", "selective", "halves"),
+    *("first:2+selective", "every:2+attention"),
+)
+
 _PARTS = ("attention", "selective", "halves")
 _NAME = re.compile(
     rf"(?P<kind>none|all|sqrt|segments:(?P<segments>[1-9]\d{{0,8}})|{'|'.join(_PARTS)})"

@@ -58,6 +58,6 @@ def described(value: object) -> str:
         return "none"
     if isinstance(value, bool | int | float | str):
         return repr(value)
-    if isinstance(value, list) and len(value) <= 8 and all(type(item) is int for item in value):
+    if isinstance(value, list) and len(value) <= 8 and all(type(item) in (int, float) for item in value):
         return repr(value)
     return "an array" if isinstance(value, list) else "an object"

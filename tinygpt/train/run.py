@@ -209,12 +209,12 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines, request: StopRequ
             speeds.append(report.tokens_per_s)
             if stopped_by:
                 break
-    memory = trainer.memory()
+    memory, predicted = trainer.memory(), expected(config, backend=backend()).peak_bytes
     lines.write(
         {
             "summary": True,
             **dataclasses.asdict(memory),
-            "predicted_bytes": expected(config, backend=backend()).peak_bytes,
+            "predicted_bytes": predicted,
             "loss": report.loss,
             "auxiliary": report.auxiliary,
             "tokens_per_s": statistics.median(speeds),
@@ -224,7 +224,6 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines, request: StopRequ
         }
     )
     peak, active, cache = map(format_mib, dataclasses.astuple(memory))
-    predicted = expected(config, backend=backend()).peak_bytes
     print(f"memory: peak {peak}, active {active}, cache {cache} (training only), predicted {format_mib(predicted)}")
     return _end(output.file, stopped_by, report.step, config.steps)
 
