@@ -30,7 +30,7 @@ for name, count in (("quick", 40), ("thorough", 5000)):
 settings.load_profile("quick")
 
 # Files whose tests may run in any process: they are many, and share nothing that takes long to make.
-SPREAD = ("test_equality.py", "test_policy.py", "test_resume.py", "test_tinygpt_file.py", "test_variants.py")
+SPREAD = ("test_equality.py", "test_policy.py", "test_resume.py", "test_variants.py")
 
 COMPILES = can_compile()
 if not COMPILES:  # here and in every process that a test starts; the report's header says so
