@@ -68,6 +68,10 @@ class InconclusiveError(TinyGPTError):
     """A control failed, or a reading was not stable: nothing can be said."""
 
 
+class GateError(TinyGPTError, RuntimeError):
+    """Two releases of MLX cannot be compared: one cannot be installed, or a run of it says nothing."""
+
+
 class GuardError(TinyGPTError, RuntimeError):
     """A run would take more memory than it may."""
 

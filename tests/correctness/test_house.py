@@ -18,7 +18,7 @@ FLOORS = [
     ["checkpointing", "memory"],
     ["tinygpt_file"],
     ["conformance", "train", "reference"],
-    ["faults", "savings", "equality", "durability"],
+    ["faults", "savings", "equality", "durability", "gate"],
     ["cli", "pytest_plugin"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -2,18 +2,18 @@
 
 Whatever goes wrong is one line on stderr and an exit code. Training: 2 for bad input, 3 where it cannot go on,
 4 where it would not fit. Judging:
-0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input; a comparison of reports likewise.
+0 conforms, 1 does not, 2 inconclusive or incomplete, 3 for bad input; a comparison of reports and a gate likewise.
 """
 
 import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from tinygpt.cli import benchmark, estimate, info, judge, plots, train
+from tinygpt.cli import benchmark, estimate, gate, info, judge, plots, train
 from tinygpt.errors import GuardError, OutputError, SaveError, TinyGPTError, TrainingError, UsageError
 from tinygpt.printable import printable
 
@@ -24,8 +24,13 @@ EXIT_JUDGE_USAGE = 3
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 
-# What stands after ``tinygpt report`` instead of a file: a module with ``add``. A file of that name is ./NAME.
-REPORTS = {"benchmark": benchmark, "plots": plots}
+# Commands of two words, by what adds their options. A file that is called like the second word is ./NAME.
+PAIRS: dict[tuple[str, ...], Callable[[argparse.ArgumentParser], None]] = {
+    ("report", "benchmark"): benchmark.add,
+    ("report", "plots"): plots.add,
+    ("gate", "compare"): gate.add_compare,
+}
+JUDGES = ("check", "report", "gate")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign still shows the rest
     words = sys.argv[1:] if argv is None else list(argv)
-    usage = EXIT_JUDGE_USAGE if words[:1] in (["check"], ["report"]) else EXIT_USAGE
+    usage = EXIT_JUDGE_USAGE if words[:1] and words[0] in JUDGES else EXIT_USAGE
     try:
         arguments = _parsed(words)
         return int(arguments.run(arguments))
@@ -84,10 +89,11 @@ def _silence() -> None:
 
 
 def _parsed(words: list[str]) -> argparse.Namespace:
-    if words[:1] != ["report"] or not REPORTS.keys() & set(words[1:2]):
+    add = PAIRS.get(tuple(words[:2]))
+    if add is None:
         return parser().parse_args(words)
     own = _Parser(prog=" ".join(["tinygpt", *words[:2]]))
-    REPORTS[words[1]].add(own)
+    add(own)
     return own.parse_args(words[2:])
 
 
@@ -108,7 +114,19 @@ def parser() -> argparse.ArgumentParser:
             "report",
             help="show a stored judgement",
             description="Show a judgement that was stored.",
-            epilog=f"Other reports: {', '.join(f'tinygpt report {word} --help' for word in REPORTS)}.",
+            epilog=f"Other reports: {_others('report')}.",
+        )
+    )
+    gate.add(
+        commands.add_parser(
+            "gate",
+            help="may we bump MLX?",
+            description="Judge a wrapper under two MLX releases, or all of them, and tell what changed.",
+            epilog=f"Without a network: {_others('gate')}.",
         )
     )
     return top
+
+
+def _others(command: str) -> str:
+    return ", ".join(f"tinygpt {' '.join(words)} --help" for words in PAIRS if words[0] == command)

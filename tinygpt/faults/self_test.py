@@ -74,9 +74,22 @@ class Matrix:
         ).replace("\\\\n", "\\n")
 
 
-def cells(rules: Iterable[str]) -> int:
-    """Return how many verdicts the self-test takes."""
-    return len(select(rules)) * (len(all_faults()) + len(controls()))
+def cells(rules: Iterable[str], *, whole: bool = True) -> list[BoundCheck]:
+    """Return the verdicts that a self-test takes.
+
+    Args:
+        rules: Patterns.
+        whole: Whether every fault meets every check; if not, those that it names.
+    """
+    naming = {fault.name: fault for fault in all_faults()}
+    subjects: list[Subject] = [*(fault.subject for fault in all_faults()), *controls()]
+    # One check after another: its plain controls are computed once in each process.
+    return [
+        bound
+        for check, mode in select(rules)
+        for bound in (BoundCheck(check, mode, subject) for subject in subjects)
+        if whole or bound.subject.name not in naming or naming[bound.subject.name].must_fail(bound.id)
+    ]
 
 
 def self_test(
@@ -99,17 +112,9 @@ def self_test(
     Raises:
         SubjectError: There is no such rule.
     """
-    chosen = select(rules)
     planted, right = all_faults(), controls()
     subjects: list[Subject] = [*(fault.subject for fault in planted), *right]
-    # One check after another: its plain controls are computed once in each process.
-    naming = {fault.name: fault for fault in planted}
-    checks = [
-        bound
-        for check, mode in chosen
-        for bound in (BoundCheck(check, mode, subject) for subject in subjects)
-        if whole or bound.subject.name not in naming or naming[bound.subject.name].must_fail(bound.id)
-    ]
+    checks = cells(rules, whole=whole)
     found, environment = judge_all(checks, jobs=jobs, timeout_s=timeout_s, listener=listener)
     by_subject: dict[str, dict[str, Result]] = {subject.name: {} for subject in subjects}
     for check, result in found:

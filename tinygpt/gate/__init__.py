@@ -1,0 +1,1 @@
+"""May we bump MLX? Two releases, one environment each, judged, raced and compared."""

@@ -1,0 +1,211 @@
+"""Two reports of one subject under two releases: what became of every check. Pure: reports in, transitions out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tinygpt.conformance.results import Report, Result
+from tinygpt.errors import GateError
+from tinygpt.gate.race import Lap
+
+# What a transition is, and what the gate does about it; the first that applies is the exit code.
+REGRESSION, COVERAGE, EXPECTATION, PEAK, TIME = "worse", "coverage lost", "expectation to edit", "peak", "time"
+RERUN, INCOMPARABLE = "rerun", "incomparable"
+BETTER, CHANGED, NUMBERS, SLOWER = "better", "changed", "numbers", "slower"
+CLOSED = (REGRESSION, COVERAGE, EXPECTATION, PEAK, TIME)
+UNDECIDED = (RERUN, INCOMPARABLE)
+EXIT_OPEN, EXIT_CLOSED, EXIT_UNDECIDED = 0, 1, 2
+
+GOOD = ("pass", "xfail")
+BAD = ("fail", "error")
+SILENT = ("not_applicable", "not_run")
+
+# What must be equal for two judgements to say anything beside each other.
+MACHINE = ("backend", "device", "python", "system", "variables")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much more a candidate may need, as shares.
+
+    Attributes:
+        peak: Of a peak in bytes.
+        time: Of the median time of a step: more is worth a warning, or fails the gate.
+        fail_time: Whether it fails the gate.
+    """
+
+    peak: float = 0.02
+    time: float = 0.10
+    fail_time: bool = False
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What changed from one release to the next.
+
+    Attributes:
+        kind: What it is: ``worse``, ``coverage lost``, ``better``, and so on.
+        subject: Whom it is about.
+        what: The check, or the reading.
+        base: Its status or value before.
+        candidate: Its status or value now.
+        message: What was said now, or before if nothing is said now.
+        mlx: Whether plain MLX changed in the same way: then it is MLX, and not the wrapper.
+    """
+
+    kind: str
+    subject: str
+    what: str
+    base: str
+    candidate: str
+    message: str = ""
+    mlx: bool = False
+
+
+def exit_code(transitions: Sequence[Transition]) -> int:
+    """Return 0 where nothing stands against the candidate, 1 where something does, 2 where nothing can be said."""
+    kinds = {each.kind for each in transitions}
+    if kinds.intersection(CLOSED):
+        return EXIT_CLOSED
+    return EXIT_UNDECIDED if kinds.intersection(UNDECIDED) else EXIT_OPEN
+
+
+def compare(
+    base: Report, candidate: Report, *, plain: tuple[Report, Report] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> list[Transition]:
+    """Return what changed between two reports of one subject.
+
+    Args:
+        base: The report under the release that is in use.
+        candidate: That under the other.
+        plain: The two reports of the subject ``plain``, to tell MLX from the wrapper.
+        limits: How much more the candidate may need.
+    """
+    name = base.subject["name"]
+    odd = incomparable(base, candidate)
+    if odd:
+        return [Transition(INCOMPARABLE, name, what, str(one), str(other)) for what, one, other in odd]
+    before = {result.check: result for result in base.results}
+    beside = [{r.check: r for r in report.results} for report in plain] if plain else [{}, {}]
+    found: list[Transition] = []
+    for now in candidate.results:
+        old = before[now.check]
+        kind = kind_of(old.status, now.status)
+        if kind:
+            same = name != "plain" and _moved_alike(old, now, *(report.get(now.check) for report in beside))
+            found.append(
+                Transition(kind, name, now.check, old.status, now.status, now.message or old.message, mlx=same)
+            )
+        found += _grown(name, old, now, limits)
+    return found
+
+
+def kind_of(before: str, now: str) -> str:
+    """Return what a change of status is; empty if it is none."""
+    if before == now or {before, now} <= set(GOOD):
+        return ""
+    if now == "xpass":
+        return EXPECTATION
+    if now == "inconclusive":
+        return RERUN
+    if now in BAD:
+        return CHANGED if before in BAD else REGRESSION
+    if now in SILENT:
+        return CHANGED if before in SILENT else COVERAGE
+    return BETTER
+
+
+def incomparable(base: Report, candidate: Report) -> list[tuple[str, Any, Any]]:
+    """Return what keeps two reports from being compared: its name, and what either says."""
+    pairs: list[tuple[str, Any, Any]] = [
+        ("subject", base.subject["name"], candidate.subject["name"]),
+        ("rule set", base.rule_set, candidate.rule_set),
+        *((name, base.environment[name], candidate.environment[name]) for name in MACHINE),
+        ("checks", len(base.expected), len(candidate.expected)),
+    ]
+    odd = [(what, one, other) for what, one, other in pairs if one != other]
+    if not odd and set(base.expected) != set(candidate.expected):
+        alone = sorted(set(base.expected) ^ set(candidate.expected))
+        odd.append(("checks", f"other checks, such as {alone[0]}", "the same checks"))
+    return odd
+
+
+def compare_laps(base: Sequence[Lap], candidate: Sequence[Lap], limits: Limits) -> list[Transition]:
+    """Return what changed in a race: errors, peaks, times, and the losses of plain MLX.
+
+    Raises:
+        GateError: The two did not run the same.
+    """
+    if [lap.name for lap in base] != [lap.name for lap in candidate]:
+        raise GateError("[gate] race: got different laps, expected the same on both sides")
+    found: list[Transition] = []
+    for old, now in zip(base, candidate, strict=True):
+        found += _lap(old, now, limits)
+    plain = {(each.kind, each.what) for each in found if each.subject == "plain"}
+    return [_attributed(each, plain) for each in found]
+
+
+def _attributed(each: Transition, plain: set[tuple[str, str]]) -> Transition:
+    alike = each.subject == "plain" or (each.kind, each.what) in plain
+    return Transition(each.kind, each.subject, each.what, each.base, each.candidate, each.message, mlx=alike)
+
+
+def _lap(old: Lap, now: Lap, limits: Limits) -> Iterator[Transition]:
+    if old.error or now.error:
+        if bool(old.error) != bool(now.error):
+            kind = REGRESSION if now.error else BETTER
+            said = [lap.error or "trains" for lap in (old, now)]
+            yield Transition(kind, old.subject, f"training [{old.mode}]", said[0], said[1])
+        return
+    peak, step = now.peak_bytes / old.peak_bytes, now.step_s / old.step_s
+    if abs(peak - 1) > limits.peak:
+        kind, (before, after) = PEAK if peak > 1 else BETTER, _bytes(old.peak_bytes, now.peak_bytes)
+        yield Transition(kind, old.subject, f"peak of a step [{old.mode}]", before, after)
+    if abs(step - 1) > limits.time:
+        kind = BETTER if step < 1 else TIME if limits.fail_time else SLOWER
+        before, after = (f"{lap.step_s * 1e3:.1f} ms" for lap in (old, now))
+        yield Transition(kind, old.subject, f"time of a step [{old.mode}]", before, after, f"{step:.2f} times")
+    pairs = list(zip(old.losses, now.losses, strict=True))
+    unlike = [number for number, (one, other) in enumerate(pairs) if one != other]
+    if unlike:
+        before, after = (f"{lap.losses[unlike[0]]:.9g}" for lap in (old, now))
+        apart = max(abs(one - other) for one, other in pairs)
+        note = f"at step {unlike[0] + 1}; at most {apart:.2g} nats apart in {len(pairs)} steps"
+        yield Transition(NUMBERS, old.subject, f"losses [{old.mode}]", before, after, note)
+
+
+def _grown(name: str, old: Result, now: Result, limits: Limits) -> Iterator[Transition]:
+    """Yield the peaks of a check that are larger than they may be."""
+    for where, size in _peaks(now.measured):
+        before = dict(_peaks(old.measured)).get(where)
+        if before and size > before * (1 + limits.peak):
+            plain = [_at(each.measured, where, "plain_bytes") for each in (old, now)]
+            same = bool(plain[0]) and bool(plain[1]) and plain[1] > plain[0] * (1 + limits.peak)
+            was, is_now = _bytes(before, size)
+            yield Transition(PEAK, name, f"{now.check} {where}".strip(), was, is_now, mlx=same)
+
+
+def _peaks(measured: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for key, value in measured.items():
+        if isinstance(value, Mapping) and "peak_bytes" in value:
+            yield key, value["peak_bytes"]
+        elif key == "peak_bytes":
+            yield "", value
+
+
+def _at(measured: Mapping[str, Any], where: str, key: str) -> int:
+    return int((measured.get(where, {}) if where else measured).get(key, 0))
+
+
+def _bytes(old: int, now: int) -> tuple[str, str]:
+    return f"{old:,} B", f"{now:,} B"
+
+
+def _moved_alike(old: Result, now: Result, plain_old: Result | None, plain_now: Result | None) -> bool:
+    """Return whether plain MLX went the same way."""
+    if plain_old is None or plain_now is None:
+        return False
+    return (plain_old.status, plain_now.status) == (old.status, now.status)

@@ -1,0 +1,82 @@
+"""Judge in the environment of a release: a subject, or the judge itself."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tinygpt.conformance.results import EXIT_USAGE, Report, load
+from tinygpt.errors import GateError
+from tinygpt.gate.environments import Environment
+
+
+def judge(where: Environment, subject: str, path: Path, rules: Sequence[str] = ()) -> Report:
+    """Judge a subject in an environment, and store the report.
+
+    Args:
+        where: The environment.
+        subject: A name, or ``package.module:attribute``.
+        path: Of the report; it is whole, or not there.
+        rules: Patterns; all if not given.
+
+    Raises:
+        GateError: The subject cannot be judged there, or by another release than the one asked for.
+    """
+    chosen = [word for rule in rules for word in ("--rules", rule)]
+    _check(where, [subject, *chosen, "--format", "json"], path, f"{subject} under mlx {where.release.label}")
+    return judged(path)
+
+
+def self_test(where: Environment, path: Path, *, rules: Sequence[str] = ()) -> dict[str, Any]:
+    """Judge the judge in an environment: every fault by the checks that it names, every control by all.
+
+    Args:
+        where: The environment.
+        path: Of the report; it is whole, or not there.
+        rules: Patterns; all if not given.
+
+    Returns:
+        The matrix of faults and checks, as ``tinygpt.faults.self_test`` gives it.
+
+    Raises:
+        GateError: It cannot run there.
+    """
+    chosen = [word for rule in rules for word in ("--rules", rule)]
+    place = f"self-test under mlx {where.release.label}"
+    _check(where, ["--self-test", "named", *chosen], path, place)
+    return tested(path)
+
+
+def judged(path: Path) -> Report:
+    """Return a report that ``judge`` has stored."""
+    return load(path)
+
+
+def tested(path: Path) -> dict[str, Any]:
+    """Return a matrix that ``self_test`` has stored.
+
+    Raises:
+        GateError: The file is not what was stored.
+    """
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _ = (found["rule_set"], found["environment"]["packages"], found["broken"], found["unprovable"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GateError(f"[gate] {path}: got {error!r}, expected the report of a self-test") from error
+    return found
+
+
+def _check(where: Environment, words: Sequence[str], path: Path, place: str) -> None:
+    """Run ``tinygpt check`` in an environment, and put its report in its place when it is whole."""
+    partial = path.with_suffix(".partial")
+    command = [str(where.python), "-m", "tinygpt", "check", *words, "--report", str(partial)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=where.variables)
+    if done.returncode not in range(EXIT_USAGE) or not partial.is_file():
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise GateError(f"[gate] {place}: got {lines[-1]}, expected a report")
+    got = json.loads(partial.read_text(encoding="utf-8"))["environment"]["packages"].get("mlx", "none")
+    version = where.release.version
+    if version and got.partition("+")[0] != version.partition("+")[0]:
+        raise GateError(f"[gate] {place}: got a report of mlx {got}, expected {version}")
+    partial.replace(path)
