@@ -1,16 +1,24 @@
 """The arithmetic of a block against what MLX keeps."""
 
+import dataclasses
+import json
+from pathlib import Path
+
 import mlx.core as mx
 import mlx.optimizers as optim
 import pytest
 
 from tinygpt.config import GPTConfig
+from tinygpt.errors import ReportError
 from tinygpt.memory.estimate import activation_bytes, block_parameter_bytes, boundary_bytes, forward_flops
 from tinygpt.memory.measure import measure
 from tinygpt.model import GPT
+from tinygpt.savings.estimates import estimated
 from tinygpt.train import TrainStep
 
 pytestmark = pytest.mark.memory
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 # Width, hidden width, heads, sequences, tokens: each makes another term large.
 SHAPES = {
@@ -51,3 +59,37 @@ def test_estimates_of_a_known_block():
     )
     assert block_parameter_bytes(config) == 4 * (12 * 128 * 128 + 13 * 128)
     assert forward_flops(config, batch=8, context=128) == 2 * 8 * 128 * (12 * 128 * 128 + 2 * 128 * 128)
+
+
+def test_every_stored_reading_is_near_its_estimate():
+    """A peak lies between the estimate and the estimate without what a GPU may have in flight, within 3 %."""
+    files = sorted(RESULTS.glob("h200-grid.json"))
+    readings = [reading for path in files for reading in estimated(path)]
+
+    off = [
+        reading
+        for reading in readings
+        if not 0.97 * (reading.estimate_bytes - reading.in_flight_bytes)
+        <= reading.peak_bytes
+        <= reading.estimate_bytes / 0.97
+    ]
+
+    assert len(readings) == 8 * 9 * 4  # rows, policies, compiled or not in two dtypes
+    assert off == []
+
+
+def test_file_of_estimates_is_the_estimate_of_today():
+    """The table in the results is what the arithmetic says now, of every file that it names."""
+    content = json.loads((RESULTS / "estimates.json").read_text())
+
+    today = [dataclasses.asdict(each) for name in content["files"] for each in estimated(RESULTS / name)]
+
+    assert content["readings"] == today
+
+
+def test_what_is_no_benchmark_is_refused(tmp_path):
+    """One line that names the file."""
+    (tmp_path / "x.json").write_text('{"records": []}')
+
+    with pytest.raises(ReportError, match=r"x.json: got KeyError"):
+        estimated(tmp_path / "x.json")

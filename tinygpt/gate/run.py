@@ -1,7 +1,7 @@
 """Run a gate: two releases, all of them, or as many as it takes to find where a verdict changed."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -269,11 +269,12 @@ def _judged(folder: Folder, side: Environment, request: Request, name: str, cloc
         reports[subject] = clock.timed(f"{subject} under mlx {side.release.label}", stored, _said)
     if not request.tested:
         return _Judged(reports, [])
-    stored = partial(folder.get, _file(name, "self-test"), tested, partial(self_test, side, rules=request.rules))
-    matrix = clock.timed(
-        f"self-test under mlx {side.release.label}", stored, lambda m: f"{len(m['broken'])} laws broken"
-    )
+    matrix = clock.timed(f"self-test under mlx {side.release.label}", partial(_proven, folder, side, request, name))
     return _Judged(reports, list(matrix["broken"]))
+
+
+def _proven(folder: Folder, side: Environment, request: Request, name: str) -> dict[str, Any]:
+    return folder.get(_file(name, "self-test"), tested, partial(self_test, side, rules=request.rules))
 
 
 def _compared(base: dict[str, Report], candidate: dict[str, Report], request: Request) -> list[Transition]:
@@ -291,10 +292,6 @@ def _said(report: Report) -> str:
     for result in report.results:
         counts[result.status] = counts.get(result.status, 0) + 1
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
-
-
-def _said_of_judge(matrix: Mapping[str, Any]) -> str:
-    return f"{matrix['faults']} faults, {len(matrix['broken'])} laws broken"
 
 
 def _file(name: str, subject: str) -> str:

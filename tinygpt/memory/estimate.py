@@ -16,6 +16,7 @@ from tinygpt.units import MIB
 FLOAT32_BYTES = 4
 MOMENTS = 2  # of AdamW
 SLACK_BYTES = 32 * MIB  # a model so small that memory is no matter never waits
+IN_FLIGHT_ELEMENTS = 8 * MIB  # of small operations that are queued; in bfloat16 half as many bytes
 LOGITS = 3  # float32 copies: the logits, the loss's own, their gradient
 DENSE = {
     "attention": "softmax",
@@ -107,15 +108,16 @@ def estimate_peak(
     done = 0
     for segment, own in zip(reversed(plan), reversed(kept), strict=True):
         before -= own
-        done += itemsize * sum(config.block_parameters(index) for index in segment.blocks)
-        last = blocks[segment.blocks[-1]]
-        one_map, hidden = last.core // config.maps, batch * context * config.n_mlp
-        inside, transient = (_on_cpu if backend == "cpu" else _on_gpu)(last, segment, one_map, hidden)
-        inside += sum(blocks[index].elements for index in segment.blocks[:-1])
-        found.append(Estimate(weights, moments, done, before, itemsize * inside, itemsize * transient, 0))
+        for index in reversed(segment.blocks):  # of several blocks, all are there when the last one's turn comes
+            done += itemsize * config.block_parameters(index)
+            block = blocks[index]
+            one_map, hidden = block.core // config.maps, batch * context * config.n_mlp
+            inside, transient = (_on_cpu if backend == "cpu" else _on_gpu)(block, segment, one_map, hidden)
+            inside += sum(blocks[other].elements for other in segment.blocks if other < index)
+            found.append(Estimate(weights, moments, done, before, itemsize * inside, itemsize * transient, 0))
     highest = max(found, key=lambda moment: moment.peak_bytes)
     floor = max(moment.least_bytes for moment in found)
-    in_flight = 0 if backend == "cpu" else SLACK_BYTES + itemsize * _in_flight(plan, blocks)
+    in_flight = 0 if backend == "cpu" else itemsize * _in_flight(plan, blocks)
     return replace(highest, floor_bytes=floor, in_flight=in_flight)
 
 
@@ -143,14 +145,15 @@ def _on_gpu(block: Activations, segment: Segment, one_map: int, hidden: int) -> 
 
 
 def _in_flight(plan: Plan, blocks: Sequence[Activations]) -> int:
-    """Count what a GPU allocates beyond the limit at which evaluation waits: an attention map, or half of one.
+    """Count what a GPU has allocated and not freed yet: small operations, and an attention map or half of one.
 
     Source:
         results/h200-in-flight.json, the rows that wait at the estimate: 0.92 to 1.13 maps where blocks are recomputed,
-        0.2 to 0.9 where not.
+        0.2 to 0.9 where not; results/h200-grid.json: in bfloat16 half as much.
     """
     largest = max(block.core for block in blocks)
-    return largest if all(segment.recompute is Recompute.BLOCK for segment in plan) else largest // 2
+    ways = {segment.recompute for segment in plan} - {Recompute.NOTHING}
+    return IN_FLIGHT_ELEMENTS + (largest if ways == {Recompute.BLOCK} else largest // 2)
 
 
 def _kept(block: Activations, segment: Segment) -> int:

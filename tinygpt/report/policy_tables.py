@@ -31,6 +31,34 @@ def policies_table(records: Sequence[Record]) -> list[str]:
     return lines
 
 
+def estimates_table(readings: Sequence[Record]) -> list[str]:
+    """Return estimate over measured peak of every row and policy, a column for each way to run it."""
+    ways = list(dict.fromkeys(map(_way, readings)))
+    found = {(r["row"], r["policy"], _way(r)): r["estimate_bytes"] / r["peak_bytes"] for r in readings}
+    lines = [f"| row | policy | {' | '.join(ways)} |", "|---" * (2 + len(ways)) + "|"]
+    for row, policy in dict.fromkeys((r["row"], r["policy"]) for r in readings):
+        shares = [found.get((row, policy, way)) for way in ways]
+        cells = ["" if share is None else f"{share:.3f}" for share in shares]
+        lines.append(f"| {row} | {policy} | {' | '.join(cells)} |")
+    return lines
+
+
+def auto_table(runs: Sequence[Record]) -> list[str]:
+    """Return what ``auto`` chose at every limit, and what that took."""
+    lines = ["| limit | policy | predicted, MiB | measured, MiB | tokens/s |", "|---" * 5 + "|"]
+    for run in runs:
+        if "refused" in run:
+            lines.append(f"| {run['limit']} | refused, exit code {run['exit_code']} | | | |")
+            continue
+        sizes = [f"{run[name] / MIB:,.0f}" for name in ("predicted_bytes", "peak_bytes")]
+        lines.append(f"| {run['limit']} | {run['policy']} | {' | '.join(sizes)} | {run['tokens_per_s']:,.0f} |")
+    return lines
+
+
+def _way(record: Record) -> str:
+    return f"{record['backend']} {record['dtype']} {'compiled' if record['compiled'] else 'eager'}"
+
+
 def frameworks_table(records: Sequence[Record]) -> list[str]:
     """Return the peaks of every row in MLX, plain and checkpointed by ours, and in PyTorch, in MiB."""
     columns = {

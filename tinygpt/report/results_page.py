@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tinygpt.report.policy_tables import frameworks_table, policies_table
+from tinygpt.report.policy_tables import auto_table, estimates_table, frameworks_table, policies_table
 from tinygpt.report.resume_tables import damage_table, kills_table, releases_table, resumes_table
 
 MIB = 1 << 20
@@ -187,6 +187,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "h200-policies-large": ("h200-policies-large.json", lambda content: policies_table(content["records"])),
     "h200-policies-eager": ("h200-policies-eager.json", lambda content: policies_table(content["records"])),
     "h200-policies-bf16": ("h200-policies-bf16.json", lambda content: policies_table(content["records"])),
+    "estimates": ("estimates.json", lambda content: estimates_table(content["readings"])),
+    "h200-auto": ("h200-auto.json", lambda content: auto_table(content["runs"])),
     "h200-frameworks": ("h200-side-by-side.json", lambda content: frameworks_table(content["records"])),
     "resumes": ("resume/resumes.json", lambda content: resumes_table(content["resumes"])),
     "kills": ("resume/kills.json", kills_table),
