@@ -1,6 +1,5 @@
 """Run a gate: two releases, all of them, or as many as it takes to find where a verdict changed."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -8,7 +7,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import tinygpt
 from tinygpt.conformance.results import Report
 from tinygpt.errors import GateError, TinyGPTError
 from tinygpt.gate.compare import (
@@ -22,6 +20,7 @@ from tinygpt.gate.compare import (
     exit_code,
 )
 from tinygpt.gate.environments import Environment, environment
+from tinygpt.gate.fingerprint import fingerprint
 from tinygpt.gate.folder import Folder
 from tinygpt.gate.judging import judge, judged, self_test, tested
 from tinygpt.gate.race import Lap, race
@@ -29,9 +28,6 @@ from tinygpt.gate.release import BACKEND, Release
 
 PLAIN = "plain"
 PACKAGES = {"mlx-lm": ("mlx-lm",)}  # what a subject comes from, if not from MLX or tinygpt
-
-# Rooms in which a change cannot change a verdict, and reports need not be made anew.
-BESIDE_THE_VERDICT = ("cli", "durability", "equality", "gate", "pytest_plugin.py", "report", "savings", "tinygpt_file")
 
 Say = Callable[[str], object]
 
@@ -109,17 +105,6 @@ class Outcome:
             "seconds": self.seconds,
             "exit_code": self.exit_code,
         }
-
-
-def fingerprint() -> str:
-    """Return what changes with every change of what a verdict depends on: the judge, and tinygpt's own wrapper."""
-    root = Path(tinygpt.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] not in BESIDE_THE_VERDICT:
-            digest.update(str(name).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def pair(base: Release, candidate: Release, request: Request, reports: Path, say: Say, *, fresh: bool) -> Outcome:

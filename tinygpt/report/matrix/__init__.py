@@ -1,0 +1,1 @@
+"""Rule by subject by release by backend: one table of everything that was judged."""
