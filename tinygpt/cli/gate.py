@@ -40,6 +40,7 @@ def add(gate: argparse.ArgumentParser) -> None:
     add("--fail-peak", default="2%", metavar="SHARE", help="how much higher a peak may be (default: 2%%)")
     add("--fail-time", metavar="SHARE", help="fail where a step takes this much longer (default: warn from 10%%)")
     add("--self-test", action="store_true", help="judge the judge in every environment, too (--all does)")
+    add("--no-race", action="store_true", help="do not train side by side: verdicts and footprints only")
     add("--reports", type=Path, default=Path("gate"), metavar="DIR", help="where reports go (default: %(default)s)")
     add("--cache", type=Path, metavar="DIR", help="where environments are kept (default: ~/.cache/tinygpt/gate)")
     add("--fresh", action="store_true", help="use no report of a run that was ended half-way")
@@ -105,6 +106,7 @@ def _request(arguments: argparse.Namespace) -> "Request":
         rules=arguments.rules or [],
         limits=Limits(_share(arguments.fail_peak), time, fail_time=arguments.fail_time is not None),
         packages=arguments.packages or [],
+        raced=not arguments.no_race,
         tested=arguments.self_test or arguments.all,
     )
 
