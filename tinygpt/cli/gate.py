@@ -12,7 +12,8 @@ from tinygpt.report.transitions import Told, as_markdown, as_text
 
 if TYPE_CHECKING:
     from tinygpt.gate.release import Release
-    from tinygpt.gate.run import Request
+    from tinygpt.gate.request import Request
+    from tinygpt.gate.session import Session
 
 BUILT_IN = "all"
 LATEST = "latest"
@@ -27,8 +28,7 @@ def add(gate: argparse.ArgumentParser) -> None:
     what.add_argument("--all", action="store_true", help="every release that can be installed, against the one before")
     what.add_argument("--bisect", metavar="RULE", help="find the release in which a verdict changed")
     add("--candidate", metavar="RELEASE", help="the one that may come: a number, latest, main, or a wheel of mlx")
-    add("--from", dest="first", metavar="RELEASE", help="where --all or --bisect begins (default: the oldest)")
-    add("--to", dest="last", metavar="RELEASE", help="where it ends (default: the newest)")
+    add("between", nargs="*", metavar="RELEASE", help="where --all or --bisect begin and end (default: all releases)")
     add(
         "--subject",
         action="append",
@@ -70,7 +70,9 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _gate(arguments: argparse.Namespace) -> int:
-    from tinygpt.gate.run import bisect, pair, walk  # noqa: PLC0415  (MLX only when it is needed)
+    from tinygpt.gate.bisect import bisect  # noqa: PLC0415  (MLX only when it is needed)
+    from tinygpt.gate.pair import pair  # noqa: PLC0415
+    from tinygpt.gate.walk import walk  # noqa: PLC0415
 
     if arguments.markdown is not None and not arguments.markdown.parent.is_dir():
         raise UsageError(f"[gate] --markdown {arguments.markdown}: got no such folder, expected a file to write to")
@@ -78,26 +80,36 @@ def _gate(arguments: argparse.Namespace) -> int:
     if arguments.bisect:
         if len(request.subjects) != 1:
             raise UsageError(f"[gate] --bisect: got {len(request.subjects)} subjects, expected one")
-        found = bisect(arguments.bisect, request.subjects[0], _range(arguments), request, arguments.reports, _say)
-        print(found)
+        about = {"bisect": arguments.bisect, "subject": request.subjects[0]}
+        print(bisect(_session(arguments, request, about), arguments.bisect, _range(arguments)))
         return 0
     if arguments.all:
-        outcome = walk(_range(arguments), request, arguments.reports, _say, fresh=arguments.fresh)
+        releases = _range(arguments)
+        outcome = walk(_session(arguments, request, {}), releases)
     else:
         if arguments.candidate is None:
             raise UsageError("[gate] --candidate: got none, expected the release that may come")
+        if arguments.between:
+            raise UsageError(f"[gate] RELEASE: got {arguments.between[0]}, expected none beside --base")
         base, candidate = (_named(text) for text in (arguments.base, arguments.candidate))
-        outcome = pair(base, candidate, request, arguments.reports, _say, fresh=arguments.fresh)
+        about = {"base": base.label, "candidate": candidate.label}
+        outcome = pair(_session(arguments, request, about), base, candidate)
     steps = [[asdict(each) for each in step] for step in outcome.steps]
     _show(Told(outcome.labels, steps, outcome.unproven, outcome.exit_code), arguments.markdown)
     return outcome.exit_code
+
+
+def _session(arguments: argparse.Namespace, request: "Request", about: dict[str, str]) -> "Session":
+    from tinygpt.gate.session import Session  # noqa: PLC0415
+
+    return Session(request, arguments.reports, about, say=_say, fresh=arguments.fresh)
 
 
 def _request(arguments: argparse.Namespace) -> "Request":
     from tinygpt.conformance.subjects import BUILT_IN as SUBJECTS  # noqa: PLC0415
     from tinygpt.gate.compare import DEFAULT_LIMITS, Limits  # noqa: PLC0415
     from tinygpt.gate.environments import default_cache  # noqa: PLC0415
-    from tinygpt.gate.run import Request  # noqa: PLC0415
+    from tinygpt.gate.request import Request  # noqa: PLC0415
 
     time = DEFAULT_LIMITS.time if arguments.fail_time is None else _share(arguments.fail_time)
     return Request(
@@ -119,7 +131,7 @@ def _named(text: str) -> "Release":
 
 
 def _range(arguments: argparse.Namespace) -> "list[Release]":
-    """Return the releases between ``--from`` and ``--to`` that can be installed here."""
+    """Return the releases between the two that are named, or all that can be installed here."""
     from packaging.version import Version  # noqa: PLC0415
 
     from tinygpt.gate.installer import releases  # noqa: PLC0415

@@ -13,8 +13,10 @@ from typing import Any
 from tinygpt import evidence
 from tinygpt.gate.compare import EXIT_OPEN
 from tinygpt.gate.environments import default_cache
+from tinygpt.gate.pair import pair
 from tinygpt.gate.release import release
-from tinygpt.gate.run import Request, pair
+from tinygpt.gate.request import Request
+from tinygpt.gate.session import Session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +33,8 @@ def _all(arguments: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
     itself, found = release(arguments.release), []
     for number in range(1, arguments.times + 1):
         with tempfile.TemporaryDirectory() as folder:
-            outcome = pair(itself, itself, request, Path(folder) / "reports", lambda _: None, fresh=True)
+            session = Session(request, Path(folder) / "reports", {}, say=lambda _: None)
+            outcome = pair(session, itself, itself)
         found.append(outcome.as_dict())
         told = "; ".join(f"{each.kind}: {each.subject} {each.what}" for each in outcome.transitions) or "clean"
         seconds = sum(outcome.seconds.values())

@@ -46,12 +46,14 @@ class Folder:
                 f"[gate] {error.filename or self.path}: got {error.strerror}, expected a folder to write to"
             ) from error
 
-    def close(self, record: Mapping[str, Any]) -> Path:
-        """Store what came of it, and let the next run begin anew; return the file."""
-        path = self.path / RECORD
-        self._replace(path, json.dumps({**self.request, **record}, indent=1, ensure_ascii=False) + "\n")
+    def close(self, found: Mapping[str, Any]) -> None:
+        """Store what came of it, and let the next run begin anew."""
+        self.record(found)
         (self.path / JOURNAL).unlink(missing_ok=True)
-        return path
+
+    def record(self, found: Mapping[str, Any]) -> None:
+        """Store what came of it, and keep the reports for the next run."""
+        self._replace(self.path / RECORD, json.dumps({**self.request, **found}, indent=1, ensure_ascii=False) + "\n")
 
     def get(self, name: str, load: Callable[[Path], Found], make: Callable[[Path], Found]) -> Found:
         """Return a report, made if this run has none yet.

@@ -18,8 +18,11 @@ from tinygpt import evidence
 from tinygpt.errors import GateError
 from tinygpt.gate.compare import EXIT_CLOSED, PEAK, REGRESSION, TIME, Limits
 from tinygpt.gate.environments import default_cache
+from tinygpt.gate.outcome import Outcome
+from tinygpt.gate.pair import pair
 from tinygpt.gate.release import release
-from tinygpt.gate.run import Outcome, Request, pair
+from tinygpt.gate.request import Request
+from tinygpt.gate.session import Session
 
 SUBJECT = "mlx.nn"
 PATCHED = "mlx/nn/utils.py"
@@ -128,7 +131,8 @@ def _all(arguments: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
             limits = Limits(fail_time=regression.kind == TIME)
             request = Request(subjects=[SUBJECT], cache=default_cache(), rules=RULES, limits=limits, tested=False)
             base, candidate = release(arguments.release), release(str(wheel))
-            outcome = pair(base, candidate, request, folder / "reports", lambda _: None, fresh=True)
+            session = Session(request, folder / "reports", {"planted": regression.name}, say=lambda _: None)
+            outcome = pair(session, base, candidate)
         found.append({"regression": regression.name, "caught": caught(regression, outcome), **outcome.as_dict()})
         told = [f"{t.kind}: {t.what}" for t in outcome.transitions if t.subject == SUBJECT]
         verdict = "caught" if found[-1]["caught"] else "NOT CAUGHT"

@@ -1,0 +1,36 @@
+"""Two releases: judged, raced and compared."""
+
+from dataclasses import asdict
+from functools import partial
+
+from tinygpt.gate.compare import compare_laps
+from tinygpt.gate.outcome import Outcome
+from tinygpt.gate.race import Lap, race
+from tinygpt.gate.release import Release
+from tinygpt.gate.session import Session
+
+
+def pair(session: Session, base: Release, candidate: Release) -> Outcome:
+    """Judge and race two releases, and compare them.
+
+    Args:
+        session: Whom to judge, how, and where the reports are.
+        base: The release that is in use.
+        candidate: The one that may come.
+
+    Raises:
+        GateError: An environment cannot be built, or a subject cannot be judged.
+    """
+    names = [f"base-{base.label}", f"candidate-{candidate.label}"]
+    sides = [session.environment(each) for each in (base, candidate)]
+    before, now = (session.judged(side, name) for side, name in zip(sides, names, strict=True))
+    found = session.compared(before, now)
+    laps: list[list[Lap]] = []
+    if session.request.raced:
+        laps = session.timed("race", partial(race, sides, session.request.everybody))
+        found += compare_laps(laps[0], laps[1], session.request.limits)
+    unproven = {name: each.broken for name, each in zip(names, (before, now), strict=True) if each.broken}
+    outcome = Outcome([base.label, candidate.label], [found], session.seconds, unproven)
+    raced = {name: [asdict(lap) for lap in each] for name, each in zip(names, laps, strict=False)}
+    session.folder.close({**outcome.as_dict(), "laps": raced})
+    return outcome

@@ -1,0 +1,129 @@
+"""One run of a gate: it builds environments, judges in them, keeps the reports, and tells each step of the way."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from tinygpt.conformance.results import Report
+from tinygpt.gate.compare import INCOMPARABLE, Transition, compare
+from tinygpt.gate.environments import Environment, environment
+from tinygpt.gate.folder import Folder
+from tinygpt.gate.judging import judge, judged, self_test, tested
+from tinygpt.gate.release import Release
+from tinygpt.gate.request import PLAIN, Request
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known of one release.
+
+    Attributes:
+        reports: By subject.
+        broken: What its self-test has against the judge; empty if it did not run.
+    """
+
+    reports: Mapping[str, Report]
+    broken: Sequence[str]
+
+
+class Session:
+    """A run of a gate.
+
+    Attributes:
+        request: What it was asked.
+        folder: Where its reports are.
+        seconds: How long each step took.
+    """
+
+    def __init__(
+        self, request: Request, reports: Path, about: Mapping[str, str], *, say: Say, fresh: bool = False
+    ) -> None:
+        """Open the folder of the reports.
+
+        Args:
+            request: What is asked.
+            reports: The folder.
+            about: What this run is about, beside the request: reports of a run about something else are not used.
+            say: Called with a line for each step.
+            fresh: Whether to begin anew where a run was ended half-way.
+
+        Raises:
+            GateError: The folder cannot be used.
+        """
+        self.request = request
+        self.folder = Folder(reports, {**about, **request.key})
+        self.seconds: dict[str, float] = {}
+        self.say = say
+        kept = self.folder.open(fresh=fresh)
+        if kept:
+            say(f"goes on with {kept} reports in {reports}; --fresh to begin anew")
+
+    def environment(self, wanted: Release) -> Environment:
+        """Return the environment of a release.
+
+        Raises:
+            GateError: It cannot be built.
+        """
+        build = partial(environment, wanted, cache=self.request.cache, packages=self.request.installed)
+        return self.timed(f"environment of mlx {wanted.label}", build)  # type: ignore[no-any-return]
+
+    def judged(self, side: Environment, name: str) -> Judged:
+        """Judge every subject in an environment, and the judge itself if that was asked for.
+
+        Args:
+            side: The environment.
+            name: With which the files of its reports begin.
+
+        Raises:
+            GateError: A subject cannot be judged there.
+        """
+        rules = self.request.rules
+        reports: dict[str, Report] = {}
+        for subject in self.request.everybody:
+            make = partial(judge, side, subject, rules=rules)
+            stored = partial(self.folder.get, file_name(name, subject), judged, make)
+            reports[subject] = self.timed(f"{subject}, {name}", stored, _said)
+        broken: list[str] = []
+        if self.request.tested:
+            matrix = self.timed(f"self-test, {name}", partial(self._self_tested, side, name))
+            broken = matrix["broken"]
+        return Judged(reports, broken)
+
+    def compared(self, base: Judged, candidate: Judged) -> list[Transition]:
+        """Return what changed between two releases; only what cannot be compared, if there is any."""
+        beside = (base.reports[PLAIN], candidate.reports[PLAIN])
+        found: list[Transition] = []
+        for subject, before in base.reports.items():
+            found += compare(before, candidate.reports[subject], plain=beside, limits=self.request.limits)
+        return [each for each in found if each.kind == INCOMPARABLE] or found
+
+    def timed(self, what: str, work: Callable[[], Any], told: Callable[[Any], str] = lambda _: "done") -> Any:
+        """Do something, tell it, and note how long it took."""
+        start = perf_counter()
+        found = work()
+        took = perf_counter() - start
+        self.seconds[what] = self.seconds.get(what, 0) + round(took, 3)
+        self.say(f"  {what}: {told(found)} ({took:.1f} s)")
+        return found
+
+    def _self_tested(self, side: Environment, name: str) -> dict[str, Any]:
+        prove = partial(self_test, side, rules=self.request.rules)
+        return self.folder.get(file_name(name, "self-test"), tested, prove)
+
+
+def file_name(name: str, subject: str) -> str:
+    """Return the file of a report; a subject of the user's has characters that files do not."""
+    safe = "".join(sign if sign.isalnum() or sign in ".-_" else "_" for sign in subject)
+    return f"{name}-{safe}.json"
+
+
+def _said(report: Report) -> str:
+    counts: dict[str, int] = {}
+    for result in report.results:
+        counts[result.status] = counts.get(result.status, 0) + 1
+    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
