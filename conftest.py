@@ -1,6 +1,7 @@
 """The suite's own set-up: the plugin, also where it is not installed, and the machine that the tests run on."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import mlx.core as mx
@@ -15,6 +16,11 @@ from tinygpt.savings import Machine, this_machine
 from tinygpt.train.compiler import can_compile
 
 pytest_plugins = ["tinygpt.pytest_plugin"]
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if WORKER:  # MLX compiles into one folder for all processes, and one may load what another is still writing
+    os.environ["TMPDIR"] = str(Path(tempfile.gettempdir()) / f"tinygpt-{WORKER}")
+    Path(os.environ["TMPDIR"]).mkdir(exist_ok=True)
 
 small_command_buffers()
 

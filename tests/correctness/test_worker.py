@@ -68,6 +68,24 @@ def test_what_a_wrapper_prints_is_no_answer():
     assert "ZeroDivisionError" in result.message
 
 
+@pytest.mark.parametrize(("times", "status"), [(1, "pass"), (9, "fail")])
+def test_a_check_that_met_a_half_written_kernel_is_judged_again(tmp_path, times, status):
+    """Another process was compiling the same; what does not go away is a failure all the same."""
+    seen = tmp_path / "seen"
+
+    def unlucky(module, fn=None):
+        count = len(seen.read_text()) if seen.exists() else 0
+        seen.write_text("x" * (count + 1))
+        if count < times:
+            raise RuntimeError("Could not load C++ shared library /tmp/mlx/x.so: file too short")
+        return nn.utils.checkpoint(module, fn)
+
+    with Worker() as worker:
+        answer = worker.judge(Subject("unlucky", unlucky, "wrap"), "V2.structure[eager]")
+
+    assert answer["status"] == status
+
+
 def test_a_process_is_started_once_for_many_checks():
     """Only a death costs a new one."""
     with Worker() as worker:

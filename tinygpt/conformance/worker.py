@@ -27,6 +27,11 @@ from tinygpt.errors import InconclusiveError, SubjectError
 # multiply in float32, since products in TF32 are three digits apart where they are computed in another order.
 SETTINGS = {"MLX_MAX_OPS_PER_BUFFER": "1", "MLX_MAX_MB_PER_BUFFER": "1", "MLX_ENABLE_TF32": "0"}
 
+# MLX's CPU backend compiles into one folder for all processes, and loads what another one is still writing. Then the
+# check is judged again.
+HALF_WRITTEN = "Could not load C++ shared library"
+TRIES = 3
+
 TIMEOUT_S = 300.0
 START_S = 120.0
 
@@ -62,7 +67,10 @@ class Worker:
             InconclusiveError: The process cannot be started.
             SubjectError: The subject cannot be sent to another process.
         """
-        answer = self._ask(subject, check_id)
+        for _ in range(TRIES):
+            answer = self._ask(subject, check_id)
+            if HALF_WRITTEN not in answer.get("message", ""):
+                break
         if "death" not in answer:
             return answer
         alone = self._ask(PLAIN, check_id)
