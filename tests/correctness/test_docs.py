@@ -72,7 +72,7 @@ def test_commands_print_what_the_page_shows(page, tmp_path):
     for command, output in [(command, output) for name, command, output in COMMANDS if name == page]:
         if not command.startswith("tinygpt "):
             assert re.fullmatch(
-                r"python3 -m (pip install tox|tox -e [\w.]+)( && python3 -m tox -e \w+)?|pip install [\w'\[\] ]+|pytest",
+                r"python3 -m (pip install tox|tox -e \w+)( && python3 -m tox -e \w+)?|pip install [\w'\[\] ]+|pytest",
                 command,
             )
             continue

@@ -138,9 +138,10 @@ def _range(arguments: argparse.Namespace) -> "list[Release]":
     from tinygpt.gate.release import release  # noqa: PLC0415
 
     known = [release(text) for text in releases()]
-    low, high = (
-        _named(text or each.version) for text, each in ((arguments.first, known[0]), (arguments.last, known[-1]))
-    )
+    between = arguments.between or [known[0].label, known[-1].label]
+    if len(between) != PAIR:
+        raise UsageError(f"[gate] releases: got {' '.join(between)}, expected where to begin and where to end")
+    low, high = (_named(text) for text in between)
     chosen = [each for each in known if Version(low.version) <= Version(each.version) <= Version(high.version)]
     if len(chosen) < PAIR:
         raise UsageError(f"[gate] releases: got {len(chosen)} from {low.label} to {high.label}, expected at least two")
