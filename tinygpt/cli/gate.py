@@ -39,7 +39,11 @@ def add(gate: argparse.ArgumentParser) -> None:
     add("--with", dest="packages", action="append", metavar="REQUIREMENT", help="a package that a subject needs")
     add("--fail-peak", default="2%", metavar="SHARE", help="how much higher a peak may be (default: 2%%)")
     add("--fail-time", metavar="SHARE", help="fail where a step takes this much longer (default: warn from 10%%)")
-    add("--self-test", action="store_true", help="judge the judge in every environment, too (--all does)")
+    add(
+        "--self-test",
+        action=argparse.BooleanOptionalAction,
+        help="judge the judge in every environment, too; the matrix shows nothing without (default: with --all)",
+    )
     add("--no-race", action="store_true", help="do not train side by side: verdicts and footprints only")
     add("--reports", type=Path, default=Path("gate"), metavar="DIR", help="where reports go (default: %(default)s)")
     add("--cache", type=Path, metavar="DIR", help="where environments are kept (default: ~/.cache/tinygpt/gate)")
@@ -119,7 +123,7 @@ def _request(arguments: argparse.Namespace) -> "Request":
         limits=Limits(_share(arguments.fail_peak), time, fail_time=arguments.fail_time is not None),
         packages=arguments.packages or [],
         raced=not arguments.no_race,
-        tested=arguments.self_test or arguments.all,
+        tested=arguments.all if arguments.self_test is None else arguments.self_test,
     )
 
 
