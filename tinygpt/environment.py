@@ -3,6 +3,8 @@
 import importlib.metadata
 import os
 import platform
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 # What changes MLX's results, their memory or their speed from outside.
@@ -28,21 +30,33 @@ def backend() -> str:
 
 def describe() -> dict[str, Any]:
     """Return the versions, the device and the variables of this process, ready for JSON."""
-    import mlx.core as mx  # noqa: PLC0415
-
-    device_info = getattr(mx, "device_info", None) or mx.metal.device_info
-    try:
-        device = device_info().get("device_name", "")
-    except (RuntimeError, ValueError):  # before 0.30 only Metal could tell
-        device = ""
     return {
         "backend": backend(),
-        "device": device or platform.processor() or platform.machine(),
+        "device": _processor() if backend() == "cpu" else _gpu(),
         "packages": {name: version for name in _BACKENDS if (version := _version(name))},
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
+
+
+def _gpu() -> str:
+    import mlx.core as mx  # noqa: PLC0415
+
+    device_info = getattr(mx, "device_info", None) or mx.metal.device_info
+    with suppress(RuntimeError, ValueError):
+        return str(device_info().get("device_name", ""))
+    return ""
+
+
+def _processor() -> str:
+    """Return the name of the CPU, from the system: MLX tells it from 0.30 on, and one machine must have one name."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
 
 
 def written_by() -> dict[str, str]:

@@ -186,6 +186,15 @@ def half_precision_products_have_gradients():
     return True
 
 
+def addmm_computes_in_half_precision():
+    x = mx.ones((2, 2), mx.bfloat16)
+    try:
+        mx.eval(mx.addmm(x, x, x))
+    except (ValueError, RuntimeError):
+        return False
+    return True
+
+
 SURFACE = (
     Behaviour("mx.depends is public", depends_is_public, ">=0.29.2"),
     Behaviour("a custom function replaces the gradient", custom_function_replaces_the_gradient),
@@ -210,6 +219,7 @@ SURFACE = (
     Behaviour("a device can be described without a GPU", device_can_be_described_without_a_gpu, ">=0.30"),
     Behaviour("metadata of safetensors comes back", metadata_of_safetensors_comes_back),
     Behaviour("half precision products have gradients", half_precision_products_have_gradients),
+    Behaviour("addmm computes in half precision", addmm_computes_in_half_precision, ">=0.29.1"),
 )
 
 if __name__ == "__main__":
