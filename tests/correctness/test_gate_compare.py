@@ -1,6 +1,7 @@
 """What became of every check from one release to the next, and whose doing it is."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -72,8 +73,11 @@ def test_change_of_a_status_is_what_it_is(statuses, expected):
 def test_every_pair_of_statuses_has_an_answer():
     """No change is passed over in silence but between a pass and a failure that is known."""
     silent = {(one, other) for one in STATUSES for other in STATUSES if one != other and not kind_of(one, other)}
+    same = {status: kind_of(status, status) for status in STATUSES}
 
     assert silent == {("pass", "xfail"), ("xfail", "pass")}
+    assert {status for status, kind in same.items() if kind == RERUN} == {"error", "inconclusive", "not_run"}
+    assert {kind for status, kind in same.items()} == {RERUN, ""}
     assert {kind_of(one, other) for one in STATUSES for other in STATUSES} - {""} <= set(ORDER)
 
 
@@ -142,7 +146,8 @@ def lap(subject="mlx.nn", *, losses=(5.0, 4.0), peak=1000, seconds=0.1, error=""
     [
         ({"peak": 1200}, PEAK, 1),
         ({"seconds": 0.2}, SLOWER, 0),
-        ({"losses": (5.0, 4.5)}, NUMBERS, 0),
+        ({"losses": (5.0, 4.5)}, REGRESSION, 1),
+        ({"losses": (5.0, math.nan)}, REGRESSION, 1),
         ({"error": "ValueError: no"}, REGRESSION, 1),
         ({"peak": 500}, BETTER, 0),
     ],
@@ -154,6 +159,39 @@ def test_race_tells_what_changed(change, kind, code):
 
     assert [(each.kind, each.subject, each.mlx) for each in found] == [(kind, "mlx.nn", False)]
     assert exit_code(found) == code
+
+
+def test_numbers_of_plain_mlx_may_change():
+    """Where plain MLX computes other numbers and the wrapper still its numbers, it is told, and the gate is open."""
+    base = [lap("plain"), lap()]
+    moved = [lap("plain", losses=(5.0, 4.5)), lap(losses=(5.0, 4.5))]
+    parted = [lap("plain", losses=(5.0, 4.5)), lap(losses=(5.0, 4.6))]
+    nothing = [lap("plain", losses=(5.0, math.nan)), lap(losses=(5.0, math.nan))]
+
+    assert [(each.kind, each.mlx) for each in compare_laps(base, moved, Limits())] == [(NUMBERS, True)] * 2
+    assert [each.kind for each in compare_laps(base, parted, Limits())] == [NUMBERS, REGRESSION]
+    assert exit_code(compare_laps(base, nothing, Limits())) == 1
+    assert compare_laps(nothing, nothing, Limits()) == []
+
+
+def test_side_that_does_not_run_is_never_silence():
+    """The same error on both sides is told; two different ones ask for a rerun."""
+    same = compare_laps([lap(error="a")], [lap(error="a")], Limits())
+    other = compare_laps([lap(error="a")], [lap(error="b")], Limits())
+
+    assert ([each.kind for each in same], exit_code(same)) == (["not compared"], 0)
+    assert ([each.kind for each in other], exit_code(other)) == ([RERUN], 2)
+
+
+def test_other_version_of_a_subject_is_not_compared():
+    """Where the wrapper changed too, nothing can be laid on MLX; MLX's own wrappers change with it."""
+    checks = {"G1.parameters[eager]": "pass"}
+    one, other = (report(checks, packages={"mlx": number}) for number in "12")
+    foreign, newer = (dataclasses.replace(one, subject={"name": "mlx-lm", "version": number}) for number in "34")
+    own = [dataclasses.replace(r, subject={"name": "mlx.nn", "version": v}) for r, v in ((one, "1"), (other, "2"))]
+
+    assert [each.what for each in compare(foreign, newer)] == ["version of the subject"]
+    assert compare(*own) == []
 
 
 def test_time_fails_where_it_is_asked_for():

@@ -1,13 +1,12 @@
-"""An installer's complaints in one line, releases as users name them, and a folder that survives its run."""
+"""An installer's complaints in one line, and releases as users name them."""
 
 import subprocess
 import zipfile
 
 import pytest
 
-from tinygpt.errors import GateError, ReportError
+from tinygpt.errors import GateError
 from tinygpt.gate import installer
-from tinygpt.gate.folder import JOURNAL, Folder
 from tinygpt.gate.release import NAME, release
 
 HERE_ONLY = "Available versions: 0.32.4, 0.32.3, 0.26.5, 0.26.1, 0.33.0rc1"
@@ -67,9 +66,50 @@ def test_wheels_of_other_interpreters_are_named(monkeypatch, tmp_path):
         installer.install(release("0.31.7"), [], tmp_path / "python")
 
 
-@pytest.mark.parametrize("named", ["0.32", "0.32.4", "main"])
+def test_package_that_is_missing_is_named(monkeypatch, tmp_path):
+    """What a subject needs and the index lacks is not said to be a release of MLX."""
+    answering(monkeypatch, {"install": (1, "", "ERROR: No matching distribution found for nosuchpackage")})
+
+    with pytest.raises(GateError, match="distribution found for nosuchpackage"):
+        installer.install(release("0.31.7"), ["nosuchpackage"], tmp_path / "python")
+
+
+def test_installer_sees_nothing_of_the_users_path(monkeypatch):
+    """A package on PYTHONPATH would count as installed, and be missing later."""
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("PIP_TARGET", "/elsewhere")
+
+    done = installer._run(["env"])
+
+    assert "PATH=" in done.stdout
+    assert "somewhere" not in done.stdout
+    assert "elsewhere" not in done.stdout
+
+
+def test_main_is_a_commit(monkeypatch):
+    """Next month's main is another release, with an environment of its own."""
+    for commit in ("a" * 40, "b" * 40):
+        answer = subprocess.CompletedProcess([], 0, f"{commit}\trefs/heads/main\n", "")
+        monkeypatch.setattr(subprocess, "run", lambda *_, answer=answer, **__: answer)
+
+        found = release("main")
+
+        assert found.label == f"main-{commit[:8]}"
+        assert found.requirement.endswith(f"@{commit}")
+
+
+def test_main_without_network_is_one_line(monkeypatch):
+    """What git says last."""
+    answer = subprocess.CompletedProcess([], 128, "", "fatal: a\nfatal: could not resolve host\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
+
+    with pytest.raises(GateError, match=r"^\[gate\] main: got fatal: could not resolve host, expected the commit"):
+        release("main")
+
+
+@pytest.mark.parametrize("named", ["0.32", "0.32.4"])
 def test_release_is_what_an_installer_understands(named):
-    """Numbers are pinned; main is built from its source."""
+    """A number is pinned."""
     found = release(named)
 
     assert found.label == named
@@ -104,58 +144,3 @@ def test_two_wheels_of_one_number_are_two_releases(tmp_path):
 
     assert labels[0] != labels[1]
     assert release(str(path)).version == "0.32.4"
-
-
-def load(path):
-    """Read a file, or raise what a damaged report raises."""
-    text = path.read_text()
-    if text != "whole":
-        raise ReportError("[report] damaged")
-    return text
-
-
-def made(path):
-    """Make a report."""
-    path.write_text("whole")
-    return "made"
-
-
-def test_run_that_was_ended_goes_on(tmp_path):
-    """What is done is used again by a run of the same request; a damaged report is made anew."""
-    folder = Folder(tmp_path / "gate", {"base": "1"})
-    folder.open()
-    folder.get("a.json", load, made)
-    folder.get("b.json", load, made)
-    (folder.path / "b.json").write_text("wh")
-
-    again = Folder(tmp_path / "gate", {"base": "1"})
-
-    assert again.open() == 2
-    assert again.get("a.json", load, made) == "whole"
-    assert again.get("b.json", load, made) == "made"
-    assert again.get("c.json", load, made) == "made"
-
-
-@pytest.mark.parametrize("how", ["another request", "fresh", "closed", "damaged journal"])
-def test_run_that_is_another_begins_anew(tmp_path, how):
-    """Reports of another request, or of a run that came to its end, are not used."""
-    folder = Folder(tmp_path, {"base": "1"})
-    folder.open()
-    folder.get("a.json", load, made)
-    if how == "closed":
-        folder.close({"exit_code": 0})
-    if how == "damaged journal":
-        (tmp_path / JOURNAL).write_text("{")
-
-    again = Folder(tmp_path, {"base": "2" if how == "another request" else "1"})
-
-    assert again.open(fresh=how == "fresh") == 0
-    assert again.get("a.json", load, made) == "made"
-
-
-def test_folder_that_cannot_be_is_an_error(tmp_path):
-    """A file in its place."""
-    (tmp_path / "gate").write_text("")
-
-    with pytest.raises(GateError, match="expected a folder to write to"):
-        Folder(tmp_path / "gate", {}).open()

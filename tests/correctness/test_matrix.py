@@ -36,9 +36,17 @@ def report(column, *, subject="mlx.nn", statuses=(("G1", "required", "pass"),)):
     }
 
 
-def proof(column, *, broken=(), rule_set="1"):
-    """Return the report of a self-test."""
-    return {"environment": environment(column), "rule_set": rule_set, "broken": list(broken), "killed": {}}
+def proof(column, *, broken=(), rule_set="1", checks=3, rules=("G1", "G2", "G9")):
+    """Return the report of a self-test that proves the first checks of some rules."""
+    runs = [f"{rule}.check_{number}[eager]" for rule in rules for number in range(checks)]
+    return {
+        "environment": environment(column),
+        "rule_set": rule_set,
+        "broken": list(broken),
+        "unprovable": [],
+        "killed": {"a_fault": runs},
+        "statuses": {},
+    }
 
 
 def cell_of(found, rule="G1", column=NEW):
@@ -64,6 +72,11 @@ UNPUBLISHED = {
     "no self-test": ({}, "no self-test ran in this environment"),
     "self-test elsewhere": ({"s.json": proof(OLD)}, "no self-test ran in this environment"),
     "laws broken": ({"s.json": proof(NEW, broken=["a law"])}, "the self-test found 1 laws broken"),
+    "narrow self-test": ({"s.json": proof(NEW, rules=["V1"])}, "the self-test proves no G1.check_0[eager]"),
+    "another is broken": (
+        {"a.json": proof(NEW), "b.json": proof(NEW, broken=["a law"])},
+        "the self-test found 1 laws broken",
+    ),
     "other rules": ({"s.json": proof(NEW, rule_set="2")}, "the self-test is of rule set 2"),
 }
 
@@ -85,6 +98,19 @@ def test_cell_of_a_report_that_is_not_whole_is_a_question_mark():
     found = matrix({"a.json": short}, {"s.json": proof(NEW)})
 
     assert cell_of(found) == Cell(UNKNOWN, "a.json", "the list of results is not complete")
+
+
+def test_cell_of_a_report_of_some_rules_is_a_question_mark():
+    """A judgement by a few rules is no judgement, and one of two reports may be the better one."""
+    whole = {**proof(NEW), "statuses": {"plain": {"G1.check_0[eager]": "pass", "G2.check_0[eager]": "pass"}}}
+    failing = report(NEW, statuses=(("G1", "required", "fail"),))
+
+    narrow = matrix({"a.json": report(NEW)}, {"s.json": whole})
+    double = matrix({"a.json": failing, "b.json": report(NEW)}, {"s.json": proof(NEW)})
+
+    assert cell_of(narrow).note == "the list of results is not complete"
+    assert cell_of(double).note == "two reports: a.json, b.json"
+    assert "not judged" in as_badge(double, "mlx.nn")
 
 
 def test_newest_release_comes_first_and_tinygpt_too():
@@ -109,6 +135,7 @@ def test_every_form_tells_every_cell():
     assert record["counts"] == {"fail": 1, "pass": 1, UNKNOWN: 1}
     assert page.count("data-verdict=") == len(record["cells"]) == 3
     assert page.count('href="../results/a.json"') == 2
+    assert 'href="../results/a%23b%20c.json"' in as_page(matrix({"a#b c.json": report(NEW)}, {}), "../results/")
     assert "<b>" not in page
     assert "| G1 | required | ✗ | ? |" in as_markdown(found)
 
@@ -138,7 +165,9 @@ def test_command_writes_four_files(tmp_path):
     where = {**environment(NEW), "variables": {}}
     about = {"name": "mlx.nn", "version": "", "shape": "wrap", "address": "", "declines": {}}
     save(Report(about, where, "1", [result.check], [result]), tmp_path / "results" / "deep" / "a.json")
-    (tmp_path / "results" / "self-test.json").write_text(json.dumps(proof(NEW)))
+    (tmp_path / "results" / "self-test.json").write_text(
+        json.dumps({**proof(NEW), "killed": {"a_fault": ["G1.parameters[eager]"]}})
+    )
     (tmp_path / "results" / "other.json").write_text("[1]")
 
     done = run(tmp_path / "results", "-o", tmp_path / "docs" / "matrix.html")
@@ -147,6 +176,21 @@ def test_command_writes_four_files(tmp_path):
     assert "1 subjects, 1 environments, 1 pass" in done.stdout
     assert 'href="../results/deep/a.json"' in (tmp_path / "docs" / "matrix.html").read_text()
     assert sorted(path.suffix for path in (tmp_path / "docs").iterdir()) == [".html", ".json", ".md", ".svg"]
+
+
+def test_command_overwrites_no_evidence(tmp_path):
+    """A page that is called like a report would replace it."""
+    path = tmp_path / "a.json"
+    result = Result("G1", "G1.parameters[eager]", "required", "pass")
+    about = {"name": "mlx.nn", "version": "", "shape": "wrap", "address": "", "declines": {}}
+    save(Report(about, {**environment(NEW), "variables": {}}, "1", [result.check], [result]), path)
+    before = path.read_text()
+
+    done = run(tmp_path, "-o", tmp_path / "a.html")
+
+    assert done.returncode == 3
+    assert "got the name of a report" in done.stderr
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,16 @@ def _gate(arguments: argparse.Namespace) -> int:
         if len(request.subjects) != 1:
             raise UsageError(f"[gate] --bisect: got {len(request.subjects)} subjects, expected one")
         about = {"bisect": arguments.bisect, "subject": request.subjects[0]}
-        print(bisect(_session(arguments, request, about), arguments.bisect, _range(arguments)))
+        releases = _range(arguments)
+        with _session(arguments, request, about) as session:
+            print(bisect(session, arguments.bisect, releases))
         return 0
     if arguments.all:
+        if arguments.fail_time is not None:
+            raise UsageError("[gate] --fail-time: got it with --all, which races nothing, expected it with --base")
         releases = _range(arguments)
-        outcome = walk(_session(arguments, request, {}), releases)
+        with _session(arguments, request, {}) as session:
+            outcome = walk(session, releases)
     else:
         if arguments.candidate is None:
             raise UsageError("[gate] --candidate: got none, expected the release that may come")
@@ -97,7 +102,8 @@ def _gate(arguments: argparse.Namespace) -> int:
             raise UsageError(f"[gate] RELEASE: got {arguments.between[0]}, expected none beside --base")
         base, candidate = (_named(text) for text in (arguments.base, arguments.candidate))
         about = {"base": base.label, "candidate": candidate.label}
-        outcome = pair(_session(arguments, request, about), base, candidate)
+        with _session(arguments, request, about) as session:
+            outcome = pair(session, base, candidate)
     steps = [[asdict(each) for each in step] for step in outcome.steps]
     _show(Told(outcome.labels, steps, outcome.unproven, outcome.exit_code), arguments.markdown)
     return outcome.exit_code
@@ -142,10 +148,15 @@ def _range(arguments: argparse.Namespace) -> "list[Release]":
     from tinygpt.gate.release import release  # noqa: PLC0415
 
     known = [release(text) for text in releases()]
+    if not known:
+        raise UsageError("[gate] releases: got none from the index, expected MLX's releases")
     between = arguments.between or [known[0].label, known[-1].label]
     if len(between) != PAIR:
         raise UsageError(f"[gate] releases: got {' '.join(between)}, expected where to begin and where to end")
     low, high = (_named(text) for text in between)
+    for text, each in zip(between, (low, high), strict=True):
+        if each.label != each.version:
+            raise UsageError(f"[gate] releases: got {text}, expected a number to begin or end with")
     chosen = [each for each in known if Version(low.version) <= Version(each.version) <= Version(high.version)]
     if len(chosen) < PAIR:
         raise UsageError(f"[gate] releases: got {len(chosen)} from {low.label} to {high.label}, expected at least two")

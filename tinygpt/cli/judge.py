@@ -51,7 +51,7 @@ def add_report(report: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    sys.path.insert(0, str(Path.cwd()))  # package.module:attribute, as python -m would find it
+    sys.path.append(str(Path.cwd()))  # package.module:attribute; a folder named mlx must not hide MLX
     if arguments.report is not None and not arguments.report.parent.is_dir():
         raise UsageError(f"[check] --report {arguments.report}: got no such folder, expected a file to write to")
     if arguments.timeout <= 0:

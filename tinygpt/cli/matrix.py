@@ -39,6 +39,10 @@ def _matrix(arguments: argparse.Namespace) -> int:
         ".json": json.dumps(as_record(found), indent=1, ensure_ascii=False) + "\n",
         ".svg": as_badge(found),
     }
+    if output.with_suffix(".json").resolve() in {
+        (arguments.folder / name).resolve() for name in (*reports, *self_tests)
+    }:
+        raise ReportError(f"[matrix] {output}: got the name of a report, expected another one")
     for suffix, text in contents.items():
         try:
             output.with_suffix(suffix).write_text(text, encoding="utf-8")

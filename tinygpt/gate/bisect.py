@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from functools import partial
 
+from packaging.version import Version
+
+from tinygpt.conformance.results import UNFINISHED
 from tinygpt.errors import GateError
 from tinygpt.gate.judging import judge, judged
 from tinygpt.gate.release import Release
 from tinygpt.gate.session import Session, file_name
 
 Verdict = tuple[str, ...]
+TRIES = 2
+PAIR = 2
 
 
 def bisect(session: Session, rule: str, releases: Sequence[Release]) -> str:
@@ -25,28 +30,49 @@ def bisect(session: Session, rule: str, releases: Sequence[Release]) -> str:
     Raises:
         GateError: The verdicts at the two ends are the same, or an environment cannot be built.
     """
-    (subject,) = session.request.subjects
-    low, high = 0, len(releases) - 1
-    first, last = (_verdict(session, rule, releases[place]) for place in (low, high))
-    if first == last:
-        ends = f"{releases[low].label} and {releases[high].label}"
-        raise GateError(f"[gate] bisect {rule}: got {', '.join(first)} at {ends}, expected two verdicts that differ")
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = _verdict(session, rule, releases[middle])
-        if found == first:
-            low = middle
+    ahead = list(releases)
+    first, last = (_verdict(session, rule, ahead[place]) for place in (0, -1))
+    if first is None or last is None or first == last:
+        ends = f"{ahead[0].label} and {ahead[-1].label}"
+        said = " and ".join(", ".join(each) if each else "no verdict" for each in (first, last))
+        raise GateError(f"[gate] bisect {rule}: got {said} at {ends}, expected two verdicts that differ")
+    unknown: list[str] = []
+    while len(ahead) > PAIR:
+        middle = len(ahead) // 2
+        found = _verdict(session, rule, ahead[middle])
+        if found is None:
+            unknown.append(ahead.pop(middle).label)
+        elif found == first:
+            ahead = ahead[middle:]
         else:
-            high, last = middle, found
+            ahead, last = ahead[: middle + 1], found
     changed = [f"{one} -> {other.rpartition(' ')[2]}" for one, other in zip(first, last, strict=True) if one != other]
-    session.folder.close({"changed": changed, "in": releases[high].label, "after": releases[low].label})
-    return f"{subject}: {', '.join(changed)} in mlx {releases[high].label}, after {releases[low].label}"
-
-
-def _verdict(session: Session, rule: str, release: Release) -> Verdict:
+    between = [label for label in unknown if _is_between(label, ahead)]
+    doubt = f", or in {' or '.join(between)}, which gave no verdict" if between else ""
+    session.folder.close(
+        {**session.about, "changed": changed, "in": ahead[1].label, "after": ahead[0].label, "unknown": between}
+    )
     (subject,) = session.request.subjects
-    make = partial(judge, session.environment(release), subject, rules=[rule])
-    report = session.folder.get(file_name(release.label, subject), judged, make)
-    found = tuple(f"{result.check} {result.status}" for result in report.results)
-    session.say(f"mlx {release.label}: {', '.join(found)}")
-    return found
+    return f"{subject}: {', '.join(changed)} in mlx {ahead[1].label}, after {ahead[0].label}{doubt}"
+
+
+def _is_between(label: str, ends: Sequence[Release]) -> bool:
+    return Version(ends[0].label) < Version(label) < Version(ends[1].label)
+
+
+def _verdict(session: Session, rule: str, release: Release) -> Verdict | None:
+    """Return what is said of a rule under a release; nothing if it cannot be judged, or not for certain."""
+    (subject,) = session.request.subjects
+    for _ in range(TRIES):
+        try:
+            make = partial(judge, session.environment(release), subject, rules=[rule])
+            report = session.folder.get(file_name(f"bisect-{release.label}", f"{subject}-{rule}"), judged, make)
+        except GateError as error:
+            session.say(str(error))
+            return None
+        found = tuple(f"{result.check} {result.status}" for result in report.results)
+        session.say(f"mlx {release.label}: {', '.join(found)}")
+        if not {result.status for result in report.results}.intersection(UNFINISHED):
+            return found
+        session.folder.forget(file_name(f"bisect-{release.label}", f"{subject}-{rule}"))
+    return None

@@ -1,21 +1,23 @@
 """Two reports of one subject under two releases: what became of every check. Pure: reports in, transitions out."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tinygpt.conformance.results import Report, Result
+from tinygpt.conformance.results import UNFINISHED, Report, Result
 from tinygpt.errors import GateError
 from tinygpt.gate.race import Lap
 
 # What a transition is, and what the gate does about it; the first that applies is the exit code.
 REGRESSION, COVERAGE, EXPECTATION, PEAK, TIME = "worse", "coverage lost", "expectation to edit", "peak", "time"
 RERUN, INCOMPARABLE = "rerun", "incomparable"
-BETTER, CHANGED, NUMBERS, SLOWER = "better", "changed", "numbers", "slower"
+BETTER, CHANGED, NUMBERS, SLOWER, SILENT_TOO = "better", "changed", "numbers", "slower", "not compared"
 CLOSED = (REGRESSION, COVERAGE, EXPECTATION, PEAK, TIME)
 UNDECIDED = (RERUN, INCOMPARABLE)
 EXIT_OPEN, EXIT_CLOSED, EXIT_UNDECIDED = 0, 1, 2
 
+PLAIN = "plain"
 GOOD = ("pass", "xfail")
 BAD = ("fail", "error")
 SILENT = ("not_applicable", "not_run")
@@ -95,7 +97,7 @@ def compare(
         old = before[now.check]
         kind = kind_of(old.status, now.status)
         if kind:
-            same = name != "plain" and _moved_alike(old, now, *(report.get(now.check) for report in beside))
+            same = name == PLAIN or _moved_alike(old, now, *(report.get(now.check) for report in beside))
             found.append(
                 Transition(kind, name, now.check, old.status, now.status, now.message or old.message, mlx=same)
             )
@@ -105,12 +107,12 @@ def compare(
 
 def kind_of(before: str, now: str) -> str:
     """Return what a change of status is; empty if it is none."""
+    if now == "inconclusive" or (before == now and now in UNFINISHED):
+        return RERUN
     if before == now or {before, now} <= set(GOOD):
         return ""
     if now == "xpass":
         return EXPECTATION
-    if now == "inconclusive":
-        return RERUN
     if now in BAD:
         return CHANGED if before in BAD else REGRESSION
     if now in SILENT:
@@ -122,6 +124,7 @@ def incomparable(base: Report, candidate: Report) -> list[tuple[str, Any, Any]]:
     """Return what keeps two reports from being compared: its name, and what either says."""
     pairs: list[tuple[str, Any, Any]] = [
         ("subject", base.subject["name"], candidate.subject["name"]),
+        ("version of the subject", _own_version(base), _own_version(candidate)),
         ("rule set", base.rule_set, candidate.rule_set),
         *((name, base.environment[name], candidate.environment[name]) for name in MACHINE),
         ("checks", len(base.expected), len(candidate.expected)),
@@ -133,6 +136,12 @@ def incomparable(base: Report, candidate: Report) -> list[tuple[str, Any, Any]]:
     return odd
 
 
+def _own_version(report: Report) -> str:
+    """Return the version of a subject that does not come with MLX itself."""
+    version = str(report.subject.get("version", ""))
+    return "" if version == report.environment["packages"].get("mlx") else version
+
+
 def compare_laps(base: Sequence[Lap], candidate: Sequence[Lap], limits: Limits) -> list[Transition]:
     """Return what changed in a race: errors, peaks, times, and the losses of plain MLX.
 
@@ -141,24 +150,23 @@ def compare_laps(base: Sequence[Lap], candidate: Sequence[Lap], limits: Limits) 
     """
     if [lap.name for lap in base] != [lap.name for lap in candidate]:
         raise GateError("[gate] race: got different laps, expected the same on both sides")
+    plain = {lap.mode: (lap, other) for lap, other in zip(base, candidate, strict=True) if lap.subject == PLAIN}
     found: list[Transition] = []
     for old, now in zip(base, candidate, strict=True):
         found += _lap(old, now, limits)
-    plain = {(each.kind, each.what) for each in found if each.subject == "plain"}
-    return [_attributed(each, plain) for each in found]
-
-
-def _attributed(each: Transition, plain: set[tuple[str, str]]) -> Transition:
-    alike = each.subject == "plain" or (each.kind, each.what) in plain
-    return Transition(each.kind, each.subject, each.what, each.base, each.candidate, each.message, mlx=alike)
+        found += _losses(old, now, *plain.get(old.mode, (None, None)))
+    moved = {(each.kind, each.what) for each in found if each.subject == PLAIN}
+    return [replace(each, mlx=each.subject == PLAIN or (each.kind, each.what) in moved) for each in found]
 
 
 def _lap(old: Lap, now: Lap, limits: Limits) -> Iterator[Transition]:
+    """Yield what changed in memory, in time, and in whether it runs at all."""
     if old.error or now.error:
-        if bool(old.error) != bool(now.error):
-            kind = REGRESSION if now.error else BETTER
-            said = [lap.error or "trains" for lap in (old, now)]
-            yield Transition(kind, old.subject, f"training [{old.mode}]", said[0], said[1])
+        kind = REGRESSION if not old.error else BETTER if not now.error else RERUN
+        if old.error == now.error:
+            kind = SILENT_TOO  # neither release can train it so, and says the same
+        said = [lap.error or "trains" for lap in (old, now)]
+        yield Transition(kind, old.subject, f"training [{old.mode}]", said[0], said[1])
         return
     peak, step = now.peak_bytes / old.peak_bytes, now.step_s / old.step_s
     if abs(peak - 1) > limits.peak:
@@ -168,13 +176,34 @@ def _lap(old: Lap, now: Lap, limits: Limits) -> Iterator[Transition]:
         kind = BETTER if step < 1 else TIME if limits.fail_time else SLOWER
         before, after = (f"{lap.step_s * 1e3:.1f} ms" for lap in (old, now))
         yield Transition(kind, old.subject, f"time of a step [{old.mode}]", before, after, f"{step:.2f} times")
+
+
+def _losses(old: Lap, now: Lap, plain_old: Lap | None, plain_now: Lap | None) -> Iterator[Transition]:
+    """Yield how the losses changed: worse where plain MLX's did not, or where one is no number any more."""
+    if old.error or now.error or _same(old.losses, now.losses):
+        return
     pairs = list(zip(old.losses, now.losses, strict=True))
-    unlike = [number for number, (one, other) in enumerate(pairs) if one != other]
-    if unlike:
-        before, after = (f"{lap.losses[unlike[0]]:.9g}" for lap in (old, now))
-        apart = max(abs(one - other) for one, other in pairs)
-        note = f"at step {unlike[0] + 1}; at most {apart:.2g} nats apart in {len(pairs)} steps"
-        yield Transition(NUMBERS, old.subject, f"losses [{old.mode}]", before, after, note)
+    first = next(number for number, (one, other) in enumerate(pairs) if not _same([one], [other]))
+    before, after = (f"{lap.losses[first]:.9g}" for lap in (old, now))
+    apart = max(abs(one - other) for one, other in pairs)
+    note = f"at step {first + 1}; at most {apart:.2g} nats apart in {len(pairs)} steps"
+    moved = plain_old is None or plain_now is None or not _same(plain_old.losses, plain_now.losses)
+    broken = all(map(math.isfinite, old.losses)) and not all(map(math.isfinite, now.losses))
+    parted = (
+        plain_old is not None
+        and plain_now is not None
+        and _same(old.losses, plain_old.losses)
+        and not _same(now.losses, plain_now.losses)
+    )
+    if parted:
+        note += "; they were plain MLX's, and are not any more"
+    kind = REGRESSION if broken or parted or not moved else NUMBERS
+    yield Transition(kind, old.subject, f"losses [{old.mode}]", before, after, note)
+
+
+def _same(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether two lists hold the same numbers, or no numbers, at the same places."""
+    return [repr(value) for value in one] == [repr(value) for value in other]
 
 
 def _grown(name: str, old: Result, now: Result, limits: Limits) -> Iterator[Transition]:
@@ -183,7 +212,7 @@ def _grown(name: str, old: Result, now: Result, limits: Limits) -> Iterator[Tran
         before = dict(_peaks(old.measured)).get(where)
         if before and size > before * (1 + limits.peak):
             plain = [_at(each.measured, where, "plain_bytes") for each in (old, now)]
-            same = bool(plain[0]) and bool(plain[1]) and plain[1] > plain[0] * (1 + limits.peak)
+            same = name == PLAIN or (bool(plain[0]) and bool(plain[1]) and plain[1] > plain[0] * (1 + limits.peak))
             was, is_now = _bytes(before, size)
             yield Transition(PEAK, name, f"{now.check} {where}".strip(), was, is_now, mlx=same)
 

@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,20 @@ def fingerprint() -> str:
     for path in files():
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def source_of(address: str) -> str:
+    """Return what changes with the source of a subject of the user's; empty if it is not found.
+
+    Args:
+        address: ``package.module:attribute``; all of the package counts.
+    """
+    top, *_ = address.partition(":")[0].split(".")
+    for folder in [Path.cwd(), *(Path(each) for each in sys.path)]:
+        found = [folder / f"{top}.py"] if (folder / f"{top}.py").is_file() else sorted((folder / top).rglob("*.py"))
+        if found:
+            return hashlib.sha256(b"\0".join(path.read_bytes() for path in found)).hexdigest()[:16]
+    return ""
 
 
 def files() -> list[Path]:

@@ -1,99 +1,122 @@
-"""The folder of a gate: a report for each subject and release, and what is known to be of this run."""
+"""The folder of a gate: a report for each subject and release, and an index of what each of them depends on."""
 
+import fcntl
+import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from tinygpt.errors import GateError, TinyGPTError
 
-JOURNAL = "journal.json"
+INDEX = "index.json"
 RECORD = "gate.json"
+LOCK = ".lock"
 
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True)
 class Folder:
-    """Where reports of one request are.
+    """Where reports are, each with a digest of what it depends on: of anything else, none is used again."""
 
-    Attributes:
-        path: The folder.
-        request: What was asked for, and with which tinygpt: reports of another request are not used.
-    """
-
-    path: Path
-    request: Mapping[str, Any]
-
-    def open(self, *, fresh: bool = False) -> int:
-        """Begin, or go on where a run of the same request was ended; return how many reports are there.
+    def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
+        """Open a folder, which is ours alone until it is closed or the process ends.
 
         Args:
-            fresh: Whether to begin anew.
+            path: The folder.
+            key: What every report depends on, beside its name.
 
         Raises:
-            GateError: The folder cannot be used.
+            GateError: It cannot be used, or another gate uses it.
         """
+        self.path = path
+        self.key = dict(key)
+        self._made: list[str] = []  # by this run, or found by it
+        self._digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if fresh or not self._is_ours():
-                self._write({**self.request, "done": []})
-            return len(self._done())
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock: TextIO = (path / LOCK).open("a", encoding="utf-8")
         except OSError as error:
+            raise _unusable(error, path, "a folder to write to") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
             raise GateError(
-                f"[gate] {error.filename or self.path}: got {error.strerror}, expected a folder to write to"
+                f"[gate] {path}: got a folder that another gate is using, expected one of its own: --reports"
             ) from error
 
-    def close(self, found: Mapping[str, Any]) -> None:
-        """Store what came of it, and let the next run begin anew."""
-        self.record(found)
-        (self.path / JOURNAL).unlink(missing_ok=True)
+    def __enter__(self) -> "Folder":
+        """Return itself."""
+        return self
 
-    def record(self, found: Mapping[str, Any]) -> None:
-        """Store what came of it, and keep the reports for the next run."""
-        self._replace(self.path / RECORD, json.dumps({**self.request, **found}, indent=1, ensure_ascii=False) + "\n")
+    def __exit__(self, *_: object) -> None:
+        """Let another gate use the folder."""
+        self._lock.close()
+
+    def kept(self) -> int:
+        """Return how many reports of this key are there."""
+        return sum(digest == self._digest for digest in self._index().values())
 
     def get(self, name: str, load: Callable[[Path], Found], make: Callable[[Path], Found]) -> Found:
-        """Return a report, made if this run has none yet.
+        """Return a report, made if there is none that depends on the same.
 
         Args:
             name: Of its file.
             load: Reads it.
             make: Makes it, and leaves the file behind only if it is whole.
+
+        Raises:
+            GateError: It cannot be stored.
         """
         path = self.path / name
-        if name in self._done():
+        self._made.append(name)
+        if self._index().get(name) == self._digest:
             try:
                 return load(path)
             except TinyGPTError:  # somebody has touched it
                 pass
+        self.forget(name)
         try:
             found = make(path)
-            self._write({**self.request, "done": sorted({*self._done(), name})})
+            self._write(INDEX, {**self._index(), name: self._digest})
         except OSError as error:
-            raise GateError(
-                f"[gate] {error.filename or path}: got {error.strerror or error}, expected room for a report"
-            ) from error
+            raise _unusable(error, path, "room for a report") from error
         return found
 
-    def _done(self) -> list[str]:
-        found = json.loads((self.path / JOURNAL).read_text(encoding="utf-8"))["done"]
-        return [str(name) for name in found]
+    def forget(self, *names: str) -> None:
+        """Use some reports not again."""
+        self._write(INDEX, {name: digest for name, digest in self._index().items() if name not in names})
 
-    def _is_ours(self) -> bool:
-        """Return whether a run of the same request was ended here; of another one, nothing is used."""
+    def forget_all(self) -> None:
+        """Use no report of this key again."""
+        self._write(INDEX, {name: digest for name, digest in self._index().items() if digest != self._digest})
+
+    def close(self, found: Mapping[str, Any]) -> None:
+        """Store what came of it; the next run makes the reports of this one anew."""
+        self.record(found)
+        self.forget(*self._made)
+
+    def record(self, found: Mapping[str, Any]) -> None:
+        """Store what came of it, and keep the reports for the next run."""
+        self._write(RECORD, {**self.key, **found})
+
+    def _index(self) -> dict[str, str]:
         try:
-            found = json.loads((self.path / JOURNAL).read_text(encoding="utf-8"))
-            return {**found, "done": []} == {**self.request, "done": []} and isinstance(found["done"], list)
-        except (OSError, ValueError, TypeError, KeyError):
-            return False
+            found = json.loads((self.path / INDEX).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
-    def _write(self, content: Mapping[str, Any]) -> None:
-        self._replace(self.path / JOURNAL, json.dumps(content, indent=1) + "\n")
-
-    def _replace(self, path: Path, text: str) -> None:
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        path = self.path / name
         partial = path.with_suffix(".partial")
-        partial.write_text(text, encoding="utf-8")
-        shutil.move(partial, path)
+        try:
+            partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            partial.replace(path)
+        except OSError as error:
+            raise _unusable(error, path, "room for it") from error
+
+
+def _unusable(error: OSError, path: Path, expected: str) -> GateError:
+    return GateError(f"[gate] {error.filename or path}: got {error.strerror or error}, expected {expected}")

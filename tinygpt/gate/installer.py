@@ -1,5 +1,6 @@
 """Ask the installer: which releases there are, and to install one. uv where it is found, else pip."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -14,13 +15,16 @@ from tinygpt.gate.release import OLDEST, Release
 
 RETRIES = "1"  # of a connection: an answer within seconds where there is no network
 OTHER_PYTHONS = tuple(f"3.{minor}" for minor in range(9, 16))
+ELSEWHERE = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_PYTHON", "UV_SYSTEM_PYTHON")
 OFFLINE = re.compile(
     r"NewConnectionError|ConnectTimeout|Connection refused|connection error|name resolution|error sending request|"
     r"Network is unreachable|Could not fetch URL|connection broken|dns error",
     re.IGNORECASE,
 )
 FULL = re.compile(r"No space left on device|Disk quota exceeded|os error 28", re.IGNORECASE)
-MISSING = re.compile(r"No matching distribution found|no version of|No solution found|not found in the", re.IGNORECASE)
+MISSING = re.compile(
+    r"(No matching distribution found for|no version of|no versions of|not found in.*registry:?) *(?P<name>[\w.-]*)"
+)
 
 
 def releases(python: str = "") -> list[str]:
@@ -77,7 +81,8 @@ def install(wanted: Release, others: Sequence[str], python: Path) -> None:
     done = _run([*command, wanted.requirement, *others])
     if done.returncode:
         place = f"mlx {wanted.label}"
-        if MISSING.search(done.stderr) and not OFFLINE.search(done.stderr):
+        missing = MISSING.search(done.stderr)
+        if missing and missing["name"] in ("mlx", "mlx-cpu") and not OFFLINE.search(done.stderr):
             raise GateError(f"[gate] {place}: {_why_missing(wanted)}")
         raise _failure(place, done.stderr, "an installation")
 
@@ -85,7 +90,8 @@ def install(wanted: Release, others: Sequence[str], python: Path) -> None:
 def _why_missing(wanted: Release) -> str:
     """Return why an index does not give a release: it has none of that number, or none for this interpreter."""
     here = f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}"
-    fitting = [python for python in OTHER_PYTHONS if wanted.version in _for(python)]
+    own = f"3.{sys.version_info.minor}"
+    fitting = [python for python in OTHER_PYTHONS if python != own and wanted.version in _for(python)]
     if fitting:
         return f"got no wheel for {here}, expected one of Python {', '.join(fitting)}"
     known = _for("")
@@ -113,4 +119,6 @@ def _failure(place: str, said: str, expected: str) -> GateError:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    """Run an installer, without what would let it find packages, or put them, somewhere else."""
+    variables = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from tinygpt.conformance.results import EXIT_USAGE, Report, load
 from tinygpt.errors import GateError
 from tinygpt.gate.environments import Environment
@@ -24,8 +26,13 @@ def judge(where: Environment, subject: str, path: Path, rules: Sequence[str] = (
         GateError: The subject cannot be judged there, or by another release than the one asked for.
     """
     chosen = [word for rule in rules for word in ("--rules", rule)]
-    _check(where, [subject, *chosen, "--format", "json"], path, f"{subject} under mlx {where.release.label}")
-    return judged(path)
+    place = f"{subject} under mlx {where.release.label}"
+    partial = _check(where, [subject, *chosen, "--format", "json"], path, place)
+    found = judged(partial)
+    if subject not in (found.subject["name"], found.subject["address"]):
+        raise GateError(f"[gate] {place}: got a report of {found.subject['name']}, expected one of {subject}")
+    partial.replace(path)
+    return found
 
 
 def self_test(where: Environment, path: Path, *, rules: Sequence[str] = ()) -> dict[str, Any]:
@@ -44,8 +51,10 @@ def self_test(where: Environment, path: Path, *, rules: Sequence[str] = ()) -> d
     """
     chosen = [word for rule in rules for word in ("--rules", rule)]
     place = f"self-test under mlx {where.release.label}"
-    _check(where, ["--self-test", "named", *chosen], path, place)
-    return tested(path)
+    partial = _check(where, ["--self-test", "named", *chosen], path, place)
+    found = tested(partial)
+    partial.replace(path)
+    return found
 
 
 def judged(path: Path) -> Report:
@@ -61,22 +70,26 @@ def tested(path: Path) -> dict[str, Any]:
     """
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        _ = (found["rule_set"], found["environment"]["packages"], found["broken"], found["unprovable"])
+        _ = (found["rule_set"], found["environment"]["packages"], list(found["broken"]), found["killed"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise GateError(f"[gate] {path}: got {error!r}, expected the report of a self-test") from error
     return found
 
 
-def _check(where: Environment, words: Sequence[str], path: Path, place: str) -> None:
-    """Run ``tinygpt check`` in an environment, and put its report in its place when it is whole."""
+def _check(where: Environment, words: Sequence[str], path: Path, place: str) -> Path:
+    """Run ``tinygpt check`` in an environment; return its report, which is not in its place yet."""
     partial = path.with_suffix(".partial")
-    command = [str(where.python), "-m", "tinygpt", "check", *words, "--report", str(partial)]
+    partial.unlink(missing_ok=True)
+    command = where.command("tinygpt", "check", *words, "--report", str(partial))
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=where.variables)
     if done.returncode not in range(EXIT_USAGE) or not partial.is_file():
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise GateError(f"[gate] {place}: got {lines[-1]}, expected a report")
-    got = json.loads(partial.read_text(encoding="utf-8"))["environment"]["packages"].get("mlx", "none")
+    try:
+        got = json.loads(partial.read_text(encoding="utf-8"))["environment"]["packages"]["mlx"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise GateError(f"[gate] {place}: got {error!r}, expected a whole report") from error
     version = where.release.version
-    if version and got.partition("+")[0] != version.partition("+")[0]:
+    if version and Version(got).release != Version(version).release:
         raise GateError(f"[gate] {place}: got a report of mlx {got}, expected {version}")
-    partial.replace(path)
+    return partial

@@ -32,5 +32,5 @@ def pair(session: Session, base: Release, candidate: Release) -> Outcome:
     unproven = {name: each.broken for name, each in zip(names, (before, now), strict=True) if each.broken}
     outcome = Outcome([base.label, candidate.label], [found], session.seconds, unproven)
     raced = {name: [asdict(lap) for lap in each] for name, each in zip(names, laps, strict=False)}
-    session.folder.close({**outcome.as_dict(), "laps": raced})
+    session.folder.close({**session.about, **outcome.as_dict(), "laps": raced})
     return outcome

@@ -17,7 +17,6 @@ from typing import Any
 from tinygpt import evidence
 from tinygpt.errors import GateError
 from tinygpt.gate.compare import EXIT_CLOSED, PEAK, REGRESSION, TIME, Limits
-from tinygpt.gate.environments import default_cache
 from tinygpt.gate.outcome import Outcome
 from tinygpt.gate.pair import pair
 from tinygpt.gate.release import release
@@ -129,10 +128,11 @@ def _all(arguments: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
             folder = Path(name)
             wheel = patched_wheel(arguments.release, regression.code, folder)
             limits = Limits(fail_time=regression.kind == TIME)
-            request = Request(subjects=[SUBJECT], cache=default_cache(), rules=RULES, limits=limits, tested=False)
+            # A patched wheel is a release of its own, and its environment goes with it.
+            request = Request(subjects=[SUBJECT], cache=folder / "cache", rules=RULES, limits=limits, tested=False)
             base, candidate = release(arguments.release), release(str(wheel))
-            session = Session(request, folder / "reports", {"planted": regression.name}, say=lambda _: None)
-            outcome = pair(session, base, candidate)
+            with Session(request, folder / "reports", {"planted": regression.name}, say=lambda _: None) as session:
+                outcome = pair(session, base, candidate)
         found.append({"regression": regression.name, "caught": caught(regression, outcome), **outcome.as_dict()})
         told = [f"{t.kind}: {t.what}" for t in outcome.transitions if t.subject == SUBJECT]
         verdict = "caught" if found[-1]["caught"] else "NOT CAUGHT"

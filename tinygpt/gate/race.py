@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +80,8 @@ def race(sides: Sequence[Environment], subjects: Sequence[str]) -> list[list[Lap
 def _raced(sides: Sequence[Environment], subject: str, mode: str) -> list[Lap]:
     racers: list[_Racer] = []
     try:
-        racers += [_Racer(side, subject, mode) for side in sides]
+        for side in sides:
+            racers.append(_Racer(side, subject, mode))  # noqa: PERF401  (each is stopped, also if the next fails)
         for what in ["peak"] * PEAK_ROUNDS + ["time"] * TIME_ROUNDS:
             for racer in racers:
                 racer.step(what)
@@ -97,11 +99,12 @@ class _Racer:
         self._subject, self._mode = subject, mode
         self._answers: list[dict[str, Any]] = []
         self._error = ""
+        self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  (until stop)
         self._process = subprocess.Popen(
-            [side.python, "-m", "tinygpt.gate.racer", subject, mode],
+            side.command("tinygpt.gate.racer", subject, mode),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env=side.variables,
             text=True,
         )
@@ -138,19 +141,29 @@ class _Racer:
         """End the process."""
         self._process.kill()
         self._process.communicate()
+        self._said.close()
 
     def _answer(self) -> dict[str, Any]:
         """Return the next line, or note what ended the process."""
         if self._process.stdout is None:
             raise GateError(f"[gate] {self._place}: got no pipe, expected one")
         late = threading.Timer(TIMEOUT_S, self._process.kill)
+        late.daemon = True
         late.start()
-        line = self._process.stdout.readline()
-        late.cancel()
-        if not line:
-            code = self._process.wait()
-            self._error = f"the interpreter died (exit code {code}), or did not answer in {TIMEOUT_S:g} s"
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            late.cancel()
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:
+            self._error = f"the interpreter died: {self._last_words()}"
             return {}
-        answer: dict[str, Any] = json.loads(line)
         self._error = answer.get("error", "")
         return answer
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        self._said.seek(0)
+        lines = self._said.read().strip().splitlines()
+        return f"{lines[-1]} (exit code {code})" if lines else f"exit code {code}, or no answer in {TIMEOUT_S:g} s"

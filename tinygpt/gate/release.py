@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from tinygpt.errors import GateError
 
 OLDEST = Version("0.26.5")
 MAIN = "main"
-SOURCE = "git+https://github.com/ml-explore/mlx@main"
+REPOSITORY = "https://github.com/ml-explore/mlx"
+COMMIT = re.compile(r"(?P<commit>[0-9a-f]{40})\srefs/heads/main")
 BACKEND = "metal" if sys.platform == "darwin" else "cpu"
 NAME = "mlx" if sys.platform == "darwin" else "mlx[cpu]"  # on Linux, MLX's own package has no backend
 WHEEL = re.compile(r"mlx-(?P<version>[^-]+)(-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl")
@@ -23,7 +25,7 @@ class Release:
     """One MLX that can be installed.
 
     Attributes:
-        label: What reports and folders call it: ``0.32.4``, ``0.32.4+9f86d081``, ``main``.
+        label: What reports and folders call it: ``0.32.4``, ``0.32.4+9f86d081``, ``main-9f86d081``.
         requirement: What an installer is given.
         version: What ``mlx.core`` must say that it is; empty for main, which is whatever it is.
     """
@@ -43,7 +45,7 @@ def release(named: str) -> Release:
         GateError: It is none of these, is older than what tinygpt supports, or there is no such wheel.
     """
     if named == MAIN:
-        return Release(MAIN, f"{NAME} @ {SOURCE}", "")
+        return _main()
     if named.endswith(".whl"):
         return _wheel(Path(named))
     return _numbered(_version(named))
@@ -51,6 +53,21 @@ def release(named: str) -> Release:
 
 def _numbered(version: Version) -> Release:
     return Release(str(version), f"{NAME}=={version}", str(version))
+
+
+def _main() -> Release:
+    """Return what MLX's main branch is now: the environment of another commit is another one."""
+    command = ["git", "ls-remote", REPOSITORY, "refs/heads/main"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said, found = done.stderr, COMMIT.match(done.stdout)
+    except OSError as error:
+        said, found = str(error), None
+    if found is None:
+        reason = (said.strip().splitlines() or ["no answer"])[-1]
+        raise GateError(f"[gate] main: got {reason}, expected the commit of {REPOSITORY}")
+    commit = found["commit"]
+    return Release(f"{MAIN}-{commit[:8]}", f"{NAME} @ git+{REPOSITORY}@{commit}", "")
 
 
 def _wheel(path: Path) -> Release:

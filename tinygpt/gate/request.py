@@ -1,12 +1,16 @@
 """What a gate is asked: whom to judge, by which rules, and how much more a candidate may need."""
 
+import os
+import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tinygpt.environment import VARIABLES
 from tinygpt.gate.compare import DEFAULT_LIMITS, Limits
-from tinygpt.gate.fingerprint import fingerprint
+from tinygpt.gate.fingerprint import fingerprint, source_of
 
 PLAIN = "plain"
 PACKAGES = {"mlx-lm": ("mlx-lm",)}  # what a subject comes from, if not from MLX or tinygpt
@@ -46,5 +50,13 @@ class Request:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What a report depends on, beside the release."""
-        return {"rules": list(self.rules), "packages": list(self.packages), "tinygpt": fingerprint()}
+        """What a report depends on, beside the release and the subject's name."""
+        return {
+            "rules": list(self.rules),
+            "packages": self.installed,
+            "tinygpt": fingerprint(),
+            "subjects": {name: source_of(name) for name in self.subjects if ":" in name},
+            "python": sys.version,
+            "system": platform.platform(),
+            "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        }

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from tinygpt.conformance.results import Report
-from tinygpt.gate.compare import INCOMPARABLE, Transition, compare
+from tinygpt.gate.compare import Transition, compare
 from tinygpt.gate.environments import Environment, environment
 from tinygpt.gate.folder import Folder
 from tinygpt.gate.judging import judge, judged, self_test, tested
@@ -37,6 +37,7 @@ class Session:
     Attributes:
         request: What it was asked.
         folder: Where its reports are.
+        about: What this run is about.
         seconds: How long each step took.
     """
 
@@ -48,7 +49,7 @@ class Session:
         Args:
             request: What is asked.
             reports: The folder.
-            about: What this run is about, beside the request: reports of a run about something else are not used.
+            about: What this run is about; it stands in the record.
             say: Called with a line for each step.
             fresh: Whether to begin anew where a run was ended half-way.
 
@@ -56,12 +57,23 @@ class Session:
             GateError: The folder cannot be used.
         """
         self.request = request
-        self.folder = Folder(reports, {**about, **request.key})
+        self.folder = Folder(reports, request.key)
+        self.about = dict(about)
         self.seconds: dict[str, float] = {}
         self.say = say
-        kept = self.folder.open(fresh=fresh)
+        if fresh:
+            self.folder.forget_all()
+        kept = self.folder.kept()
         if kept:
-            say(f"goes on with {kept} reports in {reports}; --fresh to begin anew")
+            say(f"{kept} reports in {reports} are of this request, and are used again; --fresh to begin anew")
+
+    def __enter__(self) -> "Session":
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let another gate use the folder."""
+        self.folder.__exit__()
 
     def environment(self, wanted: Release) -> Environment:
         """Return the environment of a release.
@@ -95,12 +107,12 @@ class Session:
         return Judged(reports, broken)
 
     def compared(self, base: Judged, candidate: Judged) -> list[Transition]:
-        """Return what changed between two releases; only what cannot be compared, if there is any."""
+        """Return what changed between two releases."""
         beside = (base.reports[PLAIN], candidate.reports[PLAIN])
         found: list[Transition] = []
         for subject, before in base.reports.items():
             found += compare(before, candidate.reports[subject], plain=beside, limits=self.request.limits)
-        return [each for each in found if each.kind == INCOMPARABLE] or found
+        return found
 
     def timed(self, what: str, work: Callable[[], Any], told: Callable[[Any], str] = lambda _: "done") -> Any:
         """Do something, tell it, and note how long it took."""

@@ -43,5 +43,5 @@ def walk(session: Session, releases: Sequence[Release]) -> Outcome:
     if not labels:
         raise GateError(f"[gate] releases: got none of {len(releases)} that could be judged, expected at least one")
     outcome = Outcome(labels, steps, session.seconds, unproven)
-    session.folder.record(outcome.as_dict())
+    session.folder.record({**session.about, **outcome.as_dict()})
     return outcome

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tinygpt.printable import printable
+
 Row = Mapping[str, Any]
 
 VERDICTS = {
@@ -24,6 +26,7 @@ ORDER = (
     "changed",
     "numbers",
     "slower",
+    "not compared",
     "better",
 )
 MLX = "MLX itself: plain MLX went the same way"
@@ -58,11 +61,11 @@ def as_text(told: Told) -> str:
     for old, new, step in told.pairs:
         lines += ["", f"mlx {old} -> {new}: {_tally(step)}"]
         for row in step:
-            lines.append(f"  {row['kind'].upper()} {row['subject']} {row['what']}: {row['base']} -> {row['candidate']}")
+            head = f"{row['kind'].upper()} {row['subject']} {row['what']}: {row['base']} -> {row['candidate']}"
             said = "; ".join(filter(None, [MLX if row["mlx"] else "", row["message"]]))
-            lines += textwrap.wrap(said, 74, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+            lines += [*_wrapped(head, "  "), *_wrapped(said, "    ")]
     for label, broken in told.unproven.items():
-        lines += ["", f"not proven, {label}:", *(f"  {line}" for line in broken)]
+        lines += ["", f"not proven, {label}:", *(part for line in broken for part in _wrapped(line, "  "))]
     return "\n".join([*lines, "", VERDICTS[told.code]]).lstrip("\n")
 
 
@@ -82,10 +85,16 @@ def as_markdown(told: Told) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(printable(text), 78, initial_indent=indent, subsequent_indent=indent + "  ")
+
+
 def _tally(step: Sequence[Row]) -> str:
     counts = {kind: sum(row["kind"] == kind for row in step) for kind in ORDER}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "nothing changed"
 
 
-def _cell(text: str) -> str:
-    return str(text).replace("|", "\\|").replace("\n", " ")
+def _cell(text: object) -> str:
+    """Return a text as a cell of a table: nothing in it is markup."""
+    plain = printable(text).replace("\\", "\\\\").replace("|", "\\|")
+    return plain.replace("&", "&amp;").replace("<", "&lt;")

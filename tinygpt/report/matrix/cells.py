@@ -91,21 +91,22 @@ def matrix(reports: Mapping[str, Content], self_tests: Mapping[str, Content]) ->
         reports: The reports of ``tinygpt check --report``, by the name of their file.
         self_tests: Those of ``tinygpt check --self-test --report``.
     """
-    proven = {_column(content): _unproven(content) for content in self_tests.values()}
-    rule_sets = {_column(content): str(content["rule_set"]) for content in self_tests.values()}
+    judges: dict[Column, list[Content]] = {}
+    for content in self_tests.values():
+        judges.setdefault(_column(content), []).append(content)
+    files: dict[tuple[str, Column], list[str]] = {}
+    for file, report in sorted(reports.items()):
+        files.setdefault((report["subject"]["name"], _column(report)), []).append(file)
     cells: dict[tuple[str, str, Column], Cell] = {}
     rules: dict[str, Rule] = {}
-    for file, report in sorted(reports.items()):
-        column = _column(report)
-        reason = proven.get(column, "no self-test ran in this environment")
-        if not reason and rule_sets[column] != str(report["rule_set"]):
-            reason = f"the self-test is of rule set {rule_sets[column]}"
-        if sorted(report["expected"]) != sorted(result["check"] for result in report["results"]):
-            reason = "the list of results is not complete"
+    for (subject, column), names in files.items():
+        report = max((reports[name] for name in names), key=lambda each: len(each["results"]))
+        file = next(name for name in names if reports[name] is report)
+        reason = f"two reports: {', '.join(names)}" if len(names) > 1 else ""
+        reason = reason or _unproven(report, judges.get(column, []))
         for rule, results in _by_rule(report["results"]).items():
             rules.setdefault(rule, Rule(rule, results[0]["level"], _about(results)))
-            key = (report["subject"]["name"], rule, column)
-            cells[key] = Cell(UNKNOWN, file, reason) if reason else _worst(results, file)
+            cells[subject, rule, column] = Cell(UNKNOWN, file, reason) if reason else _worst(results, file)
     subjects = {subject for subject, _, _ in cells}
     return Matrix(
         subjects=sorted(subjects, key=lambda name: (name != "tinygpt", name == "plain", name)),
@@ -115,15 +116,30 @@ def matrix(reports: Mapping[str, Content], self_tests: Mapping[str, Content]) ->
     )
 
 
+def _unproven(report: Content, judges: Sequence[Content]) -> str:
+    """Return why nothing is published of a report; empty if all of it is."""
+    if not judges:
+        return "no self-test ran in this environment"
+    broken = [judge for judge in judges if judge["broken"]]
+    if broken:
+        return f"the self-test found {len(broken[0]['broken'])} laws broken"
+    if any(str(judge["rule_set"]) != str(report["rule_set"]) for judge in judges):
+        return f"the self-test is of rule set {judges[0]['rule_set']}"
+    checks = sorted(result["check"] for result in report["results"])
+    proven = {run for judge in judges for runs in judge["killed"].values() for run in runs}
+    proven |= {run for judge in judges for run in judge["unprovable"]}
+    open_checks = [check for check in checks if check not in proven]
+    if open_checks:
+        return f"the self-test proves no {open_checks[0]}"
+    whole = {run for judge in judges for row in judge["statuses"].values() for run in row}
+    if sorted(report["expected"]) != checks or not whole <= set(checks):
+        return "the list of results is not complete"
+    return ""
+
+
 def _column(content: Content) -> Column:
     environment = content["environment"]
     return Column(environment["packages"].get("mlx", "unknown"), environment["backend"])
-
-
-def _unproven(self_test: Content) -> str:
-    """Return what a self-test has against the judge; empty if nothing."""
-    broken = len(self_test["broken"])
-    return f"the self-test found {broken} laws broken" if broken else ""
 
 
 def _by_rule(results: Sequence[Content]) -> dict[str, list[Content]]:

@@ -65,12 +65,9 @@ def as_badge(found: Matrix, subject: str = "tinygpt") -> str:
     required = {rule.name for rule in found.rules if rule.level == "required"}
     kept, judged = 0, 0
     for column in found.columns:
-        cells = [
-            c for (s, rule, where), c in found.cells.items() if (s, where) == (subject, column) and rule in required
-        ]
-        published = [cell for cell in cells if cell.verdict != UNKNOWN]
-        judged += bool(published)
-        kept += bool(published) and all(cell.verdict in ("pass", "not_applicable") for cell in published)
+        verdicts = {found.cells[key].verdict for rule in required if (key := (subject, rule, column)) in found.cells}
+        judged += bool(verdicts - {UNKNOWN})
+        kept += bool(verdicts) and verdicts <= {"pass", "not_applicable"}
     value = f"{kept} of {judged} environments" if judged else "not judged"
     colour = GREY if not judged else GREEN if kept == judged else RED
     name, width = f"{subject} conforms", 7

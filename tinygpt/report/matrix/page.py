@@ -2,6 +2,7 @@
 
 import html
 from importlib.resources import files
+from urllib.parse import quote
 
 from tinygpt.report.matrix.cells import LEVELS, UNKNOWN, VERDICTS, Cell, Column, Matrix, Rule
 from tinygpt.report.matrix.markdown import SIGNS, WORDS
@@ -93,7 +94,7 @@ def _cell(cell: Cell | None, evidence: str) -> str:
     kind, said = CLASSES[cell.verdict], WORDS[cell.verdict]
     note = html.escape(f"{said}. {cell.note}" if cell.note else said, quote=True)
     return (
-        f'<td data-verdict="{kind}"><a class="sign {kind}" href="{html.escape(evidence + cell.evidence, quote=True)}" '
+        f'<td data-verdict="{kind}"><a class="sign {kind}" href="{quote(evidence + cell.evidence)}" '
         f'title="{note}"><span aria-hidden="true">{SIGNS[cell.verdict]}</span>'
         f'<span class="words">{said}</span></a></td>'
     )
