@@ -219,7 +219,7 @@ SURFACE = (
     Behaviour("a device can be described without a GPU", device_can_be_described_without_a_gpu, ">=0.30"),
     Behaviour("metadata of safetensors comes back", metadata_of_safetensors_comes_back),
     Behaviour("half precision products have gradients", half_precision_products_have_gradients),
-    Behaviour("addmm computes in half precision", addmm_computes_in_half_precision, ">=0.29.1"),
+    Behaviour("addmm computes in half precision", addmm_computes_in_half_precision, ">=0.29.3"),
 )
 
 if __name__ == "__main__":

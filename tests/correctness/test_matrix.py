@@ -107,9 +107,11 @@ def test_cell_of_a_report_of_some_rules_is_a_question_mark():
 
     narrow = matrix({"a.json": report(NEW)}, {"s.json": whole})
     double = matrix({"a.json": failing, "b.json": report(NEW)}, {"s.json": proof(NEW)})
+    twice = matrix({"a.json": failing, "b.json": failing}, {"s.json": proof(NEW)})
 
     assert cell_of(narrow).note == "the list of results is not complete"
-    assert cell_of(double).note == "two reports: a.json, b.json"
+    assert cell_of(double).note == "reports that differ: a.json, b.json"
+    assert cell_of(twice).verdict == "fail"
     assert "not judged" in as_badge(double, "mlx.nn")
 
 

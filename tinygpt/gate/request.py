@@ -57,6 +57,6 @@ class Request:
             "tinygpt": fingerprint(),
             "subjects": {name: source_of(name) for name in self.subjects if ":" in name},
             "python": sys.version,
-            "system": platform.platform(),
+            "system": f"{platform.system()} {platform.machine()}",
             "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         }

@@ -100,9 +100,9 @@ def matrix(reports: Mapping[str, Content], self_tests: Mapping[str, Content]) ->
     cells: dict[tuple[str, str, Column], Cell] = {}
     rules: dict[str, Rule] = {}
     for (subject, column), names in files.items():
-        report = max((reports[name] for name in names), key=lambda each: len(each["results"]))
-        file = next(name for name in names if reports[name] is report)
-        reason = f"two reports: {', '.join(names)}" if len(names) > 1 else ""
+        file, report = names[0], reports[names[0]]
+        unlike = [name for name in names if _statuses(reports[name]) != _statuses(report)]
+        reason = f"reports that differ: {file}, {unlike[0]}" if unlike else ""
         reason = reason or _unproven(report, judges.get(column, []))
         for rule, results in _by_rule(report["results"]).items():
             rules.setdefault(rule, Rule(rule, results[0]["level"], _about(results)))
@@ -140,6 +140,10 @@ def _unproven(report: Content, judges: Sequence[Content]) -> str:
 def _column(content: Content) -> Column:
     environment = content["environment"]
     return Column(environment["packages"].get("mlx", "unknown"), environment["backend"])
+
+
+def _statuses(report: Content) -> dict[str, str]:
+    return {result["check"]: result["status"] for result in report["results"]}
 
 
 def _by_rule(results: Sequence[Content]) -> dict[str, list[Content]]:
