@@ -130,3 +130,15 @@ def test_every_option_of_train_is_in_its_help():
 def test_the_page_of_rules_is_what_the_docstrings_say():
     """docs/rules.md is generated and not edited."""
     assert (ROOT / "docs" / "rules.md").read_text() == rules_page()
+
+
+def test_the_matrix_is_what_the_reports_say(tmp_path):
+    """docs/matrix.* are made of results/: tinygpt report matrix results -o docs/matrix.html."""
+    command = [sys.executable, "-m", "tinygpt", "report", "matrix", ROOT / "results", "-o", tmp_path / "matrix.html"]
+    subprocess.run(command, capture_output=True, check=True)
+
+    for suffix in ("md", "json", "svg"):
+        assert (ROOT / "docs" / f"matrix.{suffix}").read_text() == (tmp_path / f"matrix.{suffix}").read_text()
+    page, again = (folder.joinpath("matrix.html").read_text() for folder in (ROOT / "docs", tmp_path))
+    assert re.findall(r'data-verdict="[\w-]+"', page) == re.findall(r'data-verdict="[\w-]+"', again) != []
+    assert all((ROOT / "docs" / link).is_file() for link in re.findall(r'href="(\.\./[^"]+)"', page))
