@@ -1,5 +1,6 @@
 """A run of a gate: reports are used again only where they say the same; walks and searches tell what they know not."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tinygpt.conformance.results import Report, Result, save
 from tinygpt.errors import GateError, ReportError
 from tinygpt.gate import bisect as bisect_module
+from tinygpt.gate import session as session_module
 from tinygpt.gate.bisect import bisect
 from tinygpt.gate.compare import Transition
 from tinygpt.gate.environments import Environment
@@ -18,7 +20,7 @@ from tinygpt.gate.judging import judge
 from tinygpt.gate.race import race
 from tinygpt.gate.release import Release
 from tinygpt.gate.request import Request
-from tinygpt.gate.session import Judged
+from tinygpt.gate.session import Judged, Session
 from tinygpt.gate.walk import walk
 
 WHERE = {"backend": "cpu", "device": "", "python": "", "system": "", "variables": {}}
@@ -149,7 +151,7 @@ class Sessions:
         return wanted.label
 
     def judged(self, side, _):
-        return Judged({"plain": report("pass", "plain"), "mlx.nn": report(self.verdicts[side])}, [])
+        return Judged(side, {"plain": report("pass", "plain"), "mlx.nn": report(self.verdicts[side])}, [])
 
     def compared(self, base, candidate):
         statuses = (side.reports["mlx.nn"].results[0].status for side in (base, candidate))
@@ -201,6 +203,38 @@ def test_walk_goes_on_where_a_release_cannot_be_judged():
     assert outcome.labels == ["1", "3"]
     assert outcome.steps == [[Transition("worse", "mlx.nn", "R2", "pass", "fail")]]
     assert outcome.unproven == {"2": ["[gate] mlx 2: got no wheel"]}
+
+
+PEAKS = {"a noise": ([(8, 9), (8, 8)], 0), "a growth": ([(8, 9)] * 9, 1), "a lucky base": ([(7, 8), (8, 7)], 0)}
+
+
+@pytest.mark.parametrize(("readings", "count"), PEAKS.values(), ids=PEAKS)
+def test_peak_that_grew_is_read_again(tmp_path, monkeypatch, readings, count):
+    """What a busy machine has read too high once is no regression; what stays is one."""
+    ahead = iter([size for pair in readings for size in pair])
+
+    def read(_, subject, path, rules):
+        found = with_peak(next(ahead), subject)
+        save(found, path)
+        assert rules == ["M1.saving[eager]"]
+        return found
+
+    monkeypatch.setattr(session_module, "judge", read)
+    plain = with_peak(8, "plain")
+    side = Environment(Release("1", "", "1"), tmp_path, tmp_path)
+    before, now = (Judged(side, {"plain": plain, "mlx.nn": with_peak(size)}, []) for size in (8, 9))
+
+    with Session(Request(subjects=["mlx.nn"], cache=tmp_path), tmp_path, {}, say=lambda _: None) as session:
+        found = session.compared(before, now)
+
+    assert [each.kind for each in found] == ["peak"] * count
+
+
+def with_peak(size, subject="mlx.nn"):
+    """Return a report with a reading."""
+    measured = {"whole tree": {"peak_bytes": size, "plain_bytes": 20}}
+    result = Result("M1", "M1.saving[eager]", "required", "pass", measured=measured)
+    return dataclasses.replace(report("pass", subject), expected=[result.check], results=[result])
 
 
 def test_walk_of_nothing_is_an_error():

@@ -66,6 +66,11 @@ class Transition:
     message: str = ""
     mlx: bool = False
 
+    @property
+    def check(self) -> str:
+        """The check, without what of it grew."""
+        return self.what.partition(" ")[0]
+
 
 def exit_code(transitions: Sequence[Transition]) -> int:
     """Return 0 where nothing stands against the candidate, 1 where something does, 2 where nothing can be said."""
@@ -208,8 +213,8 @@ def _same(one: Sequence[float], other: Sequence[float]) -> bool:
 
 def _grown(name: str, old: Result, now: Result, limits: Limits) -> Iterator[Transition]:
     """Yield the peaks of a check that are larger than they may be."""
-    for where, size in _peaks(now.measured):
-        before = dict(_peaks(old.measured)).get(where)
+    for where, size in peaks(now.measured).items():
+        before = peaks(old.measured).get(where)
         if before and size > before * (1 + limits.peak):
             plain = [_at(each.measured, where, "plain_bytes") for each in (old, now)]
             same = name == PLAIN or (bool(plain[0]) and bool(plain[1]) and plain[1] > plain[0] * (1 + limits.peak))
@@ -217,12 +222,14 @@ def _grown(name: str, old: Result, now: Result, limits: Limits) -> Iterator[Tran
             yield Transition(PEAK, name, f"{now.check} {where}".strip(), was, is_now, mlx=same)
 
 
-def _peaks(measured: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for key, value in measured.items():
-        if isinstance(value, Mapping) and "peak_bytes" in value:
-            yield key, value["peak_bytes"]
-        elif key == "peak_bytes":
-            yield "", value
+def peaks(measured: Mapping[str, Any]) -> dict[str, int]:
+    """Return the peaks that a check has measured, in bytes, by what they are of."""
+    found = {
+        key: value["peak_bytes"]
+        for key, value in measured.items()
+        if isinstance(value, Mapping) and "peak_bytes" in value
+    }
+    return found | ({"": measured["peak_bytes"]} if "peak_bytes" in measured else {})
 
 
 def _at(measured: Mapping[str, Any], where: str, key: str) -> int:
