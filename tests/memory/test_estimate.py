@@ -63,8 +63,7 @@ def test_estimates_of_a_known_block():
 
 def test_every_stored_reading_is_near_its_estimate():
     """A peak lies between the estimate and the estimate without what a GPU may have in flight, within 3 %."""
-    files = sorted(RESULTS.glob("h200-grid.json"))
-    readings = [reading for path in files for reading in estimated(path)]
+    readings = estimated(RESULTS / "h200-grid.json")
 
     off = [
         reading
@@ -76,6 +75,16 @@ def test_every_stored_reading_is_near_its_estimate():
 
     assert len(readings) == 8 * 9 * 4  # rows, policies, compiled or not in two dtypes
     assert off == []
+
+
+def test_every_stored_reading_of_a_cpu_is_near_its_estimate():
+    """There nothing is in flight: never under by more than 3 %, nor over by more than 7 %, in either dtype."""
+    readings = estimated(RESULTS / "cpu-policies.json")
+
+    shares = [reading.estimate_bytes / reading.peak_bytes for reading in readings]
+
+    assert len(shares) == 2 * 9 * 4
+    assert 0.97 <= min(shares) <= max(shares) <= 1.07
 
 
 def test_file_of_estimates_is_the_estimate_of_today():

@@ -39,7 +39,7 @@ class Activations:
 
 
 def activations(
-    config: GPTConfig, index: int = 0, *, batch: int, context: int, fused_norms: bool = False
+    config: GPTConfig, index: int = 0, *, batch: int, context: int, fused_norms: bool = False, itemsize: int = 4
 ) -> Activations:
     """Count what the block of that index keeps.
 
@@ -49,9 +49,11 @@ def activations(
         batch: Sequences.
         context: Tokens in each.
         fused_norms: Whether a norm is one operation, as on a GPU, which keeps its input alone.
+        itemsize: Bytes of an element: where it is not one operation, a norm computes in float32 whatever comes in
+            (results/cpu-policies.json).
     """
     seen = context if index in config.cross_blocks else None
-    norm = 1 if fused_norms else 2
+    norm = 1 if fused_norms else 2 * FLOAT32_BYTES // itemsize
     if index not in config.depth_routed:
         return _of_tokens(config, index, (batch, context, seen or context), norm)
     chosen = math.ceil(Fraction(str(config.mod_capacity)) * context)
@@ -99,4 +101,5 @@ def _feed_forward(config: GPTConfig, tokens: int) -> tuple[int, int]:
     return visits * hidden * tokens * f + extra, visits * activation * tokens * f
 
 
+FLOAT32_BYTES = 4
 ROUTER = 5  # (B, T, E) in float32: logits, probabilities, choices and the losses' own

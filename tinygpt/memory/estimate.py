@@ -98,7 +98,7 @@ def estimate_peak(
     weights = itemsize * config.parameters
     moments = MOMENTS * weights
     blocks = [
-        activations(config, index, batch=batch, context=context, fused_norms=backend != "cpu")
+        activations(config, index, batch=batch, context=context, fused_norms=backend != "cpu", itemsize=itemsize)
         for index in range(config.n_layer)
     ]
     kept = [itemsize * _kept(blocks[segment.first], segment) for segment in plan]
