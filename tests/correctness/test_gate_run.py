@@ -97,7 +97,7 @@ def test_report_that_cannot_be_made_is_not_used(tmp_path):
 
 def test_two_gates_do_not_share_a_folder(tmp_path):
     """The second is told, at once; when the first is done, it may."""
-    with Folder(tmp_path, {}), pytest.raises(GateError, match="another gate is using"):
+    with Folder(tmp_path, {}), pytest.raises(GateError, match="gate: got another that writes this file"):
         Folder(tmp_path, {})
 
     with Folder(tmp_path, {}) as again:

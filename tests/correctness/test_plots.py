@@ -1,13 +1,9 @@
 """The pictures come from their JSON alone: complete, the same every time, or one line that says why not."""
 
 import copy
-import itertools
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -15,21 +11,21 @@ import pytest
 
 from tinygpt.errors import ReportError
 from tinygpt.report.plots import draw
-from tinygpt.report.plots.labels import spread
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
 ROW = "behemoth 4x1024"
 PNG = b"\x89PNG\r\n\x1a\n"
 
-ENVIRONMENT = {
-    "backend": "cuda",
-    "device": "NVIDIA H200",
-    "packages": {"mlx": "0.32.4"},
-    "python": "3.12.3",
-    "system": "Linux x86_64",
-    "variables": {"MLX_MAX_MB_PER_BUFFER": "10"},
-}
+# One row in both frameworks, another that is too small for a frontier, and a run that ended in an error; attention is
+# behind selective in both time and memory.
+WHOLE = json.loads(Path(__file__).with_name("files").joinpath("plots.json").read_text())
+RECORDS, DEPTHS, TIMELINES = (WHOLE[name] for name in ("records", "depths", "timelines"))
+SOURCE = {name: WHOLE[name] for name in ("environment", "date")}
+LEFT_OUT = (
+    f"records[9]: {ROW} torch full has an error and no reading",
+    "frontier-tiny-8x128: fewer than 2 policies",
+)
 
 
 def record(framework, wrapper, policy, peak_gib, step_s, **other):
@@ -48,35 +44,6 @@ def record(framework, wrapper, policy, peak_gib, step_s, **other):
         "step_s": step_s,
     } | other
 
-
-RECORDS = [
-    record("mlx", "plain", "none", 20, 1.0),
-    record("mlx", "tinygpt", "all", 8, 1.3),
-    record("mlx", "tinygpt", "selective", 14, 1.05),
-    record("mlx", "tinygpt", "attention", 16, 1.06),  # behind selective in both
-    record("mlx", "tinygpt", "sqrt", 8.1, 1.31),
-    record("mlx", "mlx.nn", "all", 10, 1.3),
-    record("torch", "plain", "none", 22, 1.1),
-    record("torch", "torch", "selective", 15, 1.2),
-    record("mlx", "plain", "none", 0.1, 0.1, row="tiny 8x128"),
-    {"row": ROW, "framework": "torch", "policy": "full", "error": "CUDA out of memory"},
-]
-LEFT_OUT = (
-    f"records[9]: {ROW} torch full has an error and no reading",
-    "frontier-tiny-8x128: fewer than 2 policies",
-)
-DEPTHS = [
-    {"policy": policy, "n_layer": n, "peak_bytes": int(GIB * (3 + n * slope)), "estimate_bytes": estimate and n * GIB}
-    for policy, slope, estimate in (("none", 1, True), ("all", 0.25, True), ("mine", 0.5, None))
-    for n in (2, 4, 8)
-]
-TIMELINES = [
-    {"policy": policy, "samples": [[0.0, 2 * GIB], [0.25, peak * GIB], [0.5, 2 * GIB]]}
-    for policy, peak in (("none", 9), ("all", 5))
-]
-
-SOURCE = {"environment": ENVIRONMENT, "date": "2026-11-30"}
-WHOLE = SOURCE | {"row": ROW, "records": RECORDS, "depths": DEPTHS, "timelines": TIMELINES}
 
 # The words that each picture must carry besides its footer.
 PICTURES = {
@@ -201,50 +168,6 @@ def test_draw_leaves_matplotlib_as_it_was(drawn):
     assert matplotlib.rcParams["font.size"] == matplotlib.rcParamsDefault["font.size"]
 
 
-HEIGHTS = {
-    "far apart": [0.0, 20.0, 40.0],
-    "all at one place": [5.0, 5.0, 5.0, 5.0],
-    "a pair and one": [0.0, 1.0, 50.0],
-    "one": [3.0],
-    "none": [],
-}
-
-
-@pytest.mark.parametrize("heights", HEIGHTS.values(), ids=HEIGHTS)
-def test_spread_keeps_labels_apart_and_near(heights):
-    """Labels end a gap apart, those that were stay where they were, and a crowd keeps its middle."""
-    found = spread(heights, 10.0)
-
-    assert all(after - before >= 10 - 1e-9 for before, after in itertools.pairwise(found))
-    assert math.isclose(sum(found), sum(heights), abs_tol=1e-9)
-    if all(after - before >= 10 for before, after in itertools.pairwise(heights)):
-        assert found == heights
-
-
-def test_labels_do_not_overlap():
-    """Labels of a crowd of points stand on neither another label nor a point, and inside the axes."""
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    from tinygpt.report.plots.labels import Label, place  # noqa: PLC0415
-
-    figure = Figure(figsize=(7, 5))
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    points = [(0.5 + 0.02 * (n % 3), 0.5 + 0.03 * (n // 3)) for n in range(9)]
-
-    place(axes, [Label(f"policy:{n}", x, y, "black") for n, (x, y) in enumerate(points)])
-
-    boxes = [text.get_window_extent() for text in axes.texts]
-    assert len(boxes) == 9
-    assert [(a, b) for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)] == []
-    assert [box for box in boxes for x, y in axes.transData.transform(points) if box.contains(x, y)] == []
-    assert all(axes.bbox.contains(*corner) for box in boxes for corner in box.corners())
-
-
 def changed(path, value):
     """Return the whole JSON with one entry replaced, or removed if the value is ``...``."""
     whole = copy.deepcopy(WHOLE)
@@ -325,134 +248,3 @@ def test_bad_json_is_one_line(value, message):
 
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
-
-
-def plots(*arguments, **variables):
-    """Run ``tinygpt report plots`` from the outside."""
-    return subprocess.run(
-        [sys.executable, "-m", "tinygpt", "report", "plots", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **variables},
-    )
-
-
-@pytest.fixture
-def measured(tmp_path):
-    """Return a file with everything."""
-    path = tmp_path / "measured.json"
-    path.write_text(json.dumps(WHOLE))
-    return path
-
-
-def test_command_draws_the_same_bytes_under_any_settings(measured, tmp_path, drawn):
-    """Another process, another day and the user's own matplotlibrc give the files that the library gave."""
-    (tmp_path / "matplotlibrc").write_text("font.size: 20\nlines.linewidth: 9\n")
-
-    done = plots(measured, "-o", tmp_path / "new" / "pictures", MATPLOTLIBRC=str(tmp_path), SOURCE_DATE_EPOCH="1")
-
-    written = {path.name: path.read_bytes() for path in (tmp_path / "new" / "pictures").iterdir()}
-    assert (done.returncode, done.stderr) == (0, "")
-    assert written == drawn.files
-    assert done.stdout.splitlines() == [
-        *(str(tmp_path / "new" / "pictures" / name) for name in drawn.files),
-        *(f"left out {reason}" for reason in LEFT_OUT),
-    ]
-
-
-@pytest.mark.parametrize(
-    "code",
-    ["raise ModuleNotFoundError(\"No module named 'matplotlib'\", name='matplotlib')", "raise ImportError('a\\nb')"],
-    ids=["missing", "broken"],
-)
-def test_missing_matplotlib_is_one_line(measured, tmp_path, code):
-    """Without matplotlib the command says how to get it, and leaves nothing behind."""
-    (tmp_path / "matplotlib.py").write_text(code)
-
-    done = plots(measured, "-o", tmp_path / "pictures", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
-
-    got = "none" if "Module" in code else "a"
-    assert done.returncode == 3
-    assert done.stderr == (f"[plots] matplotlib: got {got}, expected 3.9 or later: pip install 'tinygpt[plots]'\n")
-    assert not (tmp_path / "pictures").exists()
-
-
-FILES = {
-    "no JSON": (b"{", "got no JSON ("),
-    "no text": (b"\xff", "got no JSON ("),
-    "no such file": (None, "got No such file or directory, expected a readable file"),
-    "no list": (b'{"environment": {}}', "[plots] environment.device: got no such entry, expected one"),
-}
-
-
-@pytest.mark.parametrize(("content", "message"), FILES.values(), ids=FILES)
-def test_bad_file_is_one_line_and_exit_code_3(tmp_path, content, message):
-    """Whatever is wrong with the file, stderr has one line, stdout none, and there is no folder."""
-    path = tmp_path / "measured.json"
-    if content is not None:
-        path.write_bytes(content)
-
-    done = plots(path, "-o", tmp_path / "pictures")
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-    assert message in done.stderr
-    assert not (tmp_path / "pictures").exists()
-
-
-def test_folder_that_cannot_be_written_has_nothing_half_written(measured, tmp_path):
-    """One file that cannot be replaced keeps all the others from appearing."""
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
-    (tmp_path / "file").write_text("")
-    blocked = tmp_path / "blocked" / "side-by-side.png"
-    blocked.mkdir(parents=True)
-
-    over_file = plots(measured, "-o", tmp_path / "file")
-    over_folder = plots(measured, "-o", blocked.parent)
-
-    assert [(done.returncode, done.stdout) for done in (over_file, over_folder)] == [(3, "")] * 2
-    assert over_file.stderr == f"[plots] {tmp_path / 'file'}: got File exists, expected a folder to write to\n"
-    assert over_folder.stderr == f"[plots] {blocked}: got a folder, expected a file to write to\n"
-    assert list(blocked.parent.iterdir()) == [blocked]
-
-
-def test_report_of_a_file_still_works(tmp_path):
-    """The first word alone goes on to show a stored judgement, also of a file that is called plots."""
-    stored = ROOT / "results" / "conformance" / "cpu-0.32.4-plain.json"
-    (tmp_path / "plots").write_bytes(stored.read_bytes())
-
-    shown = [
-        subprocess.run(
-            [sys.executable, "-m", "tinygpt", "report", name],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        for name in (str(stored), "./plots")
-    ]
-
-    assert shown[0].stdout == shown[1].stdout
-    assert "plain" in shown[0].stdout
-    assert shown[0].returncode == shown[1].returncode
-
-
-def test_command_without_a_folder_is_one_line():
-    """The folder is not guessed."""
-    done = plots("measured.json")
-
-    assert done.returncode == 3
-    assert done.stderr == (
-        "[tinygpt report plots] the following arguments are required: -o/--out; see tinygpt report plots --help\n"
-    )
-
-
-def test_importing_the_pictures_does_not_load_matplotlib():
-    """Only who draws pays for it."""
-    code = "import sys, tinygpt.report.plots, tinygpt.cli.plots; print({'matplotlib', 'mlx'} & set(sys.modules))"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-
-    assert done.stdout == "set()\n"

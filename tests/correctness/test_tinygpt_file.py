@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tinygpt.durability.damage import MOST_BYTES, damages, problem
 from tinygpt.durability.edits import HEADER_EDITS
 from tinygpt.durability.forgery import Parts, edited
-from tinygpt.durability.small import CONFIG, write_small_file
+from tinygpt.durability.small import CONFIG, trained, write_small_file
 from tinygpt.errors import TinyGPTFileError
 from tinygpt.tinygpt_file import load, outline, verify
 from tinygpt.tinygpt_file.header import MIGRATIONS, VERSION
@@ -37,14 +37,6 @@ def path(tmp_path, whole):
     path = tmp_path / "run.tinygpt"
     path.write_bytes(whole)
     return path
-
-
-def trained(**changes):
-    """Return a small trainer after two steps."""
-    trainer = Trainer(dataclasses.replace(CONFIG, **changes))
-    run = trainer.run()
-    next(run), next(run)
-    return trainer
 
 
 def names(folder):

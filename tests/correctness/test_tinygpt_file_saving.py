@@ -1,6 +1,5 @@
 """How the file is written: a whole one is there at every moment, and nothing of others is touched."""
 
-import dataclasses
 import resource
 import signal
 import stat
@@ -11,10 +10,9 @@ import mlx.core as mx
 import pytest
 
 from tinygpt.durability.kills import kill_once
-from tinygpt.durability.small import CONFIG, write_small_file
+from tinygpt.durability.small import trained, write_small_file
 from tinygpt.errors import SaveError, TrainingError
 from tinygpt.tinygpt_file import beside, load, remove_unfinished, save, sole_writer
-from tinygpt.train import Trainer
 from tinygpt.train.state import tensors
 
 
@@ -30,14 +28,6 @@ def path(tmp_path):
 def whole(path):
     """The bytes of that file."""
     return path.read_bytes()
-
-
-def trained(**changes):
-    """Return a small trainer after two steps."""
-    trainer = Trainer(dataclasses.replace(CONFIG, **changes))
-    run = trainer.run()
-    next(run), next(run)
-    return trainer
 
 
 def names(folder):

@@ -1,5 +1,6 @@
 """The smallest run that has everything that a file holds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tinygpt.config import GPTConfig
@@ -14,9 +15,14 @@ CONFIG = TrainConfig(
 )
 
 
-def write_small_file(path: Path) -> None:
-    """Train for two steps and save."""
-    trainer = Trainer(CONFIG)
+def trained(**changes: object) -> Trainer:
+    """Return a trainer of it after two steps; ``changes`` are fields of its configuration."""
+    trainer = Trainer(replace(CONFIG, **changes))  # type: ignore[arg-type]
     run = trainer.run()
     next(run), next(run)
-    trainer.save(path)
+    return trainer
+
+
+def write_small_file(path: Path) -> None:
+    """Train for two steps and save."""
+    trained().save(path)

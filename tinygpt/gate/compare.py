@@ -148,7 +148,7 @@ def _own_version(report: Report) -> str:
 
 
 def compare_laps(base: Sequence[Lap], candidate: Sequence[Lap], limits: Limits) -> list[Transition]:
-    """Return what changed in a race: errors, peaks, times, and the losses of plain MLX.
+    """Return what changed in a race: errors, peaks, times and losses.
 
     Raises:
         GateError: The two did not run the same.

@@ -1,17 +1,17 @@
 """The folder of a gate: a report for each subject and release, and an index of what each of them depends on."""
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
-from tinygpt.errors import GateError, TinyGPTError
+from tinygpt.errors import GateError, SaveError, TinyGPTError
+from tinygpt.tinygpt_file.lock import sole_writer
 
 INDEX = "index.json"
 RECORD = "gate.json"
-LOCK = ".lock"
 
 Found = TypeVar("Found")
 
@@ -33,18 +33,14 @@ class Folder:
         self.key = dict(key)
         self._made: list[str] = []  # by this run, or found by it
         self._digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
+        self._ours = ExitStack()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock: TextIO = (path / LOCK).open("a", encoding="utf-8")
+            self._ours.enter_context(sole_writer(path / INDEX, who="gate"))
+        except SaveError as error:
+            raise GateError(f"[gate] {error}; --reports names another folder") from error
         except OSError as error:
             raise _unusable(error, path, "a folder to write to") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise GateError(
-                f"[gate] {path}: got a folder that another gate is using, expected one of its own: --reports"
-            ) from error
 
     def __enter__(self) -> "Folder":
         """Return itself."""
@@ -52,7 +48,7 @@ class Folder:
 
     def __exit__(self, *_: object) -> None:
         """Let another gate use the folder."""
-        self._lock.close()
+        self._ours.close()
 
     def kept(self) -> int:
         """Return how many reports of this key are there."""

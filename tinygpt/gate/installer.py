@@ -22,9 +22,7 @@ OFFLINE = re.compile(
     re.IGNORECASE,
 )
 FULL = re.compile(r"No space left on device|Disk quota exceeded|os error 28", re.IGNORECASE)
-MISSING = re.compile(
-    r"(No matching distribution found for|no version of|no versions of|not found in.*registry:?) *(?P<name>[\w.-]*)"
-)
+MISSING = re.compile(r"(No matching distribution found for|no versions? of) (?P<name>[\w.-]+)")
 
 
 def releases(python: str = "") -> list[str]:

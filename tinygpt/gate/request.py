@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tinygpt.environment import VARIABLES
-from tinygpt.gate.compare import DEFAULT_LIMITS, Limits
+from tinygpt.gate.compare import DEFAULT_LIMITS, PLAIN, Limits
 from tinygpt.gate.fingerprint import fingerprint, source_of
 
-PLAIN = "plain"
 PACKAGES = {"mlx-lm": ("mlx-lm",)}  # what a subject comes from, if not from MLX or tinygpt
 
 

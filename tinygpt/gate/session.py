@@ -8,12 +8,12 @@ from time import perf_counter
 from typing import Any
 
 from tinygpt.conformance.results import Report
-from tinygpt.gate.compare import PEAK, Transition, compare, peaks
+from tinygpt.gate.compare import PEAK, PLAIN, Transition, compare, peaks
 from tinygpt.gate.environments import Environment, environment
 from tinygpt.gate.folder import Folder
 from tinygpt.gate.judging import judge, judged, self_test, tested
 from tinygpt.gate.release import Release
-from tinygpt.gate.request import PLAIN, Request
+from tinygpt.gate.request import Request
 
 Say = Callable[[str], object]
 READINGS = 3  # of a peak that grew
@@ -114,10 +114,11 @@ class Session:
         beside = (base.reports[PLAIN], candidate.reports[PLAIN])
         found: list[Transition] = []
         for subject, before in base.reports.items():
-            found += compare(before, candidate.reports[subject], plain=beside, limits=self.request.limits)
-        grown = list(dict.fromkeys((each.subject, each.check) for each in found if each.kind == PEAK))
-        gone = {key for key in grown if not self._grown_again(base.side, candidate.side, *key)}
-        return [each for each in found if each.kind != PEAK or (each.subject, each.check) not in gone]
+            changed = compare(before, candidate.reports[subject], plain=beside, limits=self.request.limits)
+            grown = dict.fromkeys(each.check for each in changed if each.kind == PEAK)
+            gone = {check for check in grown if not self._grown_again(base.side, candidate.side, subject, check)}
+            found += [each for each in changed if each.kind != PEAK or each.check not in gone]
+        return found
 
     def _grown_again(self, base: Environment, candidate: Environment, subject: str, check: str) -> bool:
         """Return whether a check's peaks are above the limit in every further reading: a busy machine misses the least.

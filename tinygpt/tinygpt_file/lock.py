@@ -1,4 +1,4 @@
-"""Only one trainer at a time writes a file."""
+"""Only one process at a time writes a file."""
 
 import errno
 import fcntl
@@ -13,10 +13,14 @@ ENDING = ".lock"
 
 
 @contextmanager
-def sole_writer(path: Path) -> Iterator[None]:
+def sole_writer(path: Path, *, who: str = "trainer") -> Iterator[None]:
     """Be the only one that writes ``path``, inside the context; a process that dies is so no more.
 
     The lock is a file beside it, for the file itself is another one after every save. It is removed in the end.
+
+    Args:
+        path: The file.
+        who: What an error calls those who write it.
 
     Raises:
         SaveError: Another process writes the file, or nothing can be written there.
@@ -25,7 +29,7 @@ def sole_writer(path: Path) -> Iterator[None]:
     try:
         descriptor = _locked(lock)
     except BlockingIOError:
-        raise SaveError(f"[{path}] trainer: got another that writes this file, expected none") from None
+        raise SaveError(f"[{path}] {who}: got another that writes this file, expected none") from None
     except OSError as error:
         raise SaveError(f"[{path}] lock: got {error.strerror or error}, expected a folder to write to") from None
     try:
