@@ -72,6 +72,14 @@ class GateError(TinyGPTError, RuntimeError):
     """Two releases of MLX cannot be compared: one cannot be installed, or a run of it says nothing."""
 
 
+class UnjudgedError(GateError):
+    """A subject cannot be judged under a release: it is not there, or cannot be imported."""
+
+
+class AuditError(TinyGPTError, RuntimeError):
+    """A model of somebody else's cannot be built, or its blocks cannot be found or recomputed."""
+
+
 class GuardError(TinyGPTError, RuntimeError):
     """A run would take more memory than it may."""
 

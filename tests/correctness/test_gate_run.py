@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tinygpt.conformance.results import Report, Result, save
-from tinygpt.errors import GateError, ReportError
+from tinygpt.errors import GateError, ReportError, UnjudgedError
 from tinygpt.gate import bisect as bisect_module
 from tinygpt.gate import session as session_module
 from tinygpt.gate.bisect import bisect
@@ -258,9 +258,9 @@ def pretending(tmp_path, code):
     ("code", "problem"),
     [
         ("echo 'ModuleNotFoundError: no' >&2; exit 1", "got ModuleNotFoundError: no, expected a report"),
-        ("exit 3", "got exit code 3"),
+        ("exit 9", "got exit code 9"),
     ],
-    ids=["traceback", "bad input"],
+    ids=["traceback", "killed"],
 )
 def test_report_of_before_is_no_answer(tmp_path, code, problem):
     """What a judgement that crashed left in its place is removed first."""
@@ -270,6 +270,57 @@ def test_report_of_before_is_no_answer(tmp_path, code, problem):
         judge(pretending(tmp_path, code), "mlx.nn", tmp_path / "a.json")
 
     assert not (tmp_path / "a.json").exists()
+
+
+ABSENT = {
+    "gone": ({}, {"mlx-lm": "no"}, ("worse", "judged", "not judged")),
+    "back": ({"mlx-lm": "no"}, {}, ("better", "not judged", "judged")),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "told"), ABSENT.values(), ids=ABSENT)
+def test_subject_that_a_release_cannot_judge_is_told(tmp_path, before, now, told):
+    """It does not keep the others from being compared."""
+    reports = {"plain": report("pass", "plain"), "mlx-lm": report("pass", "mlx-lm"), "mlx.nn": report("pass")}
+    sides = [
+        Judged(None, {name: each for name, each in reports.items() if name not in absent}, [], absent)
+        for absent in (before, now)
+    ]
+
+    with Session(Request(subjects=["mlx-lm", "mlx.nn"], cache=tmp_path), tmp_path, {}, say=lambda _: None) as session:
+        found = session.compared(*sides)
+
+    assert found == [Transition(told[0], "mlx-lm", "all checks", *told[1:], "no")]
+
+
+@pytest.mark.parametrize("absent", ["mlx-lm", "plain"])
+def test_subject_that_is_refused_is_noted(tmp_path, monkeypatch, absent):
+    """The others are judged all the same; without plain MLX nothing can be."""
+
+    def judge_or_refuse(_, subject, path, **__):
+        if subject == absent:
+            raise UnjudgedError("no")
+        found = report("pass", subject)
+        save(found, path)
+        return found
+
+    monkeypatch.setattr(session_module, "judge", judge_or_refuse)
+    request = Request(subjects=["mlx-lm", "mlx.nn"], cache=tmp_path, tested=False)
+
+    with Session(request, tmp_path, {}, say=lambda _: None) as session:
+        if absent == "plain":
+            with pytest.raises(UnjudgedError):
+                session.judged(None, "one")
+            return
+        found = session.judged(None, "one")
+
+    assert (list(found.reports), found.absent) == (["plain", "mlx.nn"], {"mlx-lm": "no"})
+
+
+def test_refusal_of_the_judge_is_told_from_its_failure(tmp_path):
+    """Exit code 3 is bad input: there is no such subject under this release."""
+    with pytest.raises(UnjudgedError, match="got no wrapper, expected a report"):
+        judge(pretending(tmp_path, "echo no wrapper >&2; exit 3"), "mlx.nn", tmp_path / "a.json")
 
 
 def test_report_of_somebody_else_is_refused(tmp_path):

@@ -120,10 +120,11 @@ def plain(module: Callable[..., Any], fn: Callable[..., Any] | None = None) -> C
 @contextmanager
 def mlx_lm(model: Any) -> Iterator[None]:
     """Apply mlx-lm's ``grad_checkpoint`` as its trainer does: to the class of the first block. Nothing undoes it."""
-    importlib.import_module("mlx_lm.tuner.trainer").grad_checkpoint(model.blocks[0])
+    _load(MLX_LM)(model.blocks[0])
     yield
 
 
+MLX_LM = "mlx_lm.tuner.trainer:grad_checkpoint"
 PLAIN = Subject("plain", plain, "wrap", address="tinygpt.conformance.subjects:plain")
 
 _TRANSFORMS = {"T5": "MLX: CustomTransforms cannot infer output shapes, on any release"}
@@ -155,6 +156,8 @@ def subject(name: str, *, shape: str | None = None) -> Subject:
     registered = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if name == "mlx-lm" and importlib.util.find_spec("mlx_lm") is None:
         raise SubjectError("[subject] mlx-lm: got no package mlx_lm, expected one: pip install mlx-lm")
+    if name == "mlx-lm":
+        _load(MLX_LM)  # or every check would tell that it cannot be imported
     if name in BUILT_IN:
         address, settings = BUILT_IN[name]
         found = as_subject(_load(address), name=name, address=address, shape=shape or settings.get("shape", "wrap"))

@@ -110,6 +110,20 @@ def compare(
     return found
 
 
+def compare_absent(base: Mapping[str, str], candidate: Mapping[str, str]) -> list[Transition]:
+    """Return what became of subjects that one of two releases cannot judge at all.
+
+    Args:
+        base: Those under the release that is in use, each with the reason.
+        candidate: Those under the other.
+    """
+    gone, back = ([name for name in one if name not in other] for one, other in ((candidate, base), (base, candidate)))
+    return [
+        *(Transition(REGRESSION, name, "all checks", "judged", "not judged", candidate[name]) for name in gone),
+        *(Transition(BETTER, name, "all checks", "not judged", "judged", base[name]) for name in back),
+    ]
+
+
 def kind_of(before: str, now: str) -> str:
     """Return what a change of status is; empty if it is none."""
     if now == "inconclusive" or (before == now and now in UNFINISHED):

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from tinygpt.conformance.results import EXIT_USAGE, Report, load
-from tinygpt.errors import GateError
+from tinygpt.errors import GateError, UnjudgedError
 from tinygpt.gate.environments import Environment
 
 
@@ -23,7 +23,8 @@ def judge(where: Environment, subject: str, path: Path, rules: Sequence[str] = (
         rules: Patterns; all if not given.
 
     Raises:
-        GateError: The subject cannot be judged there, or by another release than the one asked for.
+        UnjudgedError: The subject is not there, or cannot be imported.
+        GateError: The judge failed, or was of another release than the one asked for.
     """
     chosen = [word for rule in rules for word in ("--rules", rule)]
     place = f"{subject} under mlx {where.release.label}"
@@ -84,7 +85,8 @@ def _check(where: Environment, words: Sequence[str], path: Path, place: str) -> 
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=where.variables)
     if done.returncode not in range(EXIT_USAGE) or not partial.is_file():
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise GateError(f"[gate] {place}: got {lines[-1]}, expected a report")
+        refused = UnjudgedError if done.returncode == EXIT_USAGE else GateError
+        raise refused(f"[gate] {place}: got {lines[-1]}, expected a report")
     try:
         got = json.loads(partial.read_text(encoding="utf-8"))["environment"]["packages"]["mlx"]
     except (ValueError, KeyError, TypeError) as error:

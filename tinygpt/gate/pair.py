@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from functools import partial
 
+from tinygpt.errors import UnjudgedError
 from tinygpt.gate.compare import compare_laps
 from tinygpt.gate.outcome import Outcome
 from tinygpt.gate.race import Lap, race
@@ -19,15 +20,18 @@ def pair(session: Session, base: Release, candidate: Release) -> Outcome:
         candidate: The one that may come.
 
     Raises:
-        GateError: An environment cannot be built, or a subject cannot be judged.
+        GateError: An environment cannot be built, or a subject cannot be judged under the release that is in use.
     """
     names = [f"base-{base.label}", f"candidate-{candidate.label}"]
     sides = [session.environment(each) for each in (base, candidate)]
-    before, now = (session.judged(side, name) for side, name in zip(sides, names, strict=True))
+    before = session.judged(sides[0], names[0])
+    for reason in before.absent.values():  # the candidate would have nothing to be compared with
+        raise UnjudgedError(reason)
+    now = session.judged(sides[1], names[1])
     found = session.compared(before, now)
     laps: list[list[Lap]] = []
     if session.request.raced:
-        laps = session.timed("race", partial(race, sides, session.request.everybody))
+        laps = session.timed("race", partial(race, sides, list(now.reports)))
         found += compare_laps(laps[0], laps[1], session.request.limits)
     unproven = {name: each.broken for name, each in zip(names, (before, now), strict=True) if each.broken}
     outcome = Outcome([base.label, candidate.label], [found], session.seconds, unproven)

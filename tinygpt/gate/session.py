@@ -1,14 +1,15 @@
 """One run of a gate: it builds environments, judges in them, keeps the reports, and tells each step of the way."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from tinygpt.conformance.results import Report
-from tinygpt.gate.compare import PEAK, PLAIN, Transition, compare, peaks
+from tinygpt.errors import UnjudgedError
+from tinygpt.gate.compare import PEAK, PLAIN, Transition, compare, compare_absent, peaks
 from tinygpt.gate.environments import Environment, environment
 from tinygpt.gate.folder import Folder
 from tinygpt.gate.judging import judge, judged, self_test, tested
@@ -27,11 +28,13 @@ class Judged:
         side: Its environment.
         reports: By subject.
         broken: What its self-test has against the judge; empty if it did not run.
+        absent: Subjects that cannot be judged there, each with the reason.
     """
 
     side: Environment
     reports: Mapping[str, Report]
     broken: Sequence[str]
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 class Session:
@@ -95,25 +98,34 @@ class Session:
             name: With which the files of its reports begin.
 
         Raises:
-            GateError: A subject cannot be judged there.
+            GateError: The judge failed there, or has nothing to compare with: plain MLX cannot be judged.
         """
         rules = self.request.rules
         reports: dict[str, Report] = {}
+        absent: dict[str, str] = {}
         for subject in self.request.everybody:
             make = partial(judge, side, subject, rules=rules)
             stored = partial(self.folder.get, file_name(name, subject), judged, make)
-            reports[subject] = self.timed(f"{subject}, {name}", stored, _said)
+            try:
+                reports[subject] = self.timed(f"{subject}, {name}", stored, _said)
+            except UnjudgedError as error:
+                if subject == PLAIN:
+                    raise
+                self.say(str(error))
+                absent[subject] = str(error)
         broken: list[str] = []
         if self.request.tested:
             matrix = self.timed(f"self-test, {name}", partial(self._self_tested, side, name))
             broken = matrix["broken"]
-        return Judged(side, reports, broken)
+        return Judged(side, reports, broken, absent)
 
     def compared(self, base: Judged, candidate: Judged) -> list[Transition]:
         """Return what changed between two releases; a peak that grew is read again on both sides before it counts."""
         beside = (base.reports[PLAIN], candidate.reports[PLAIN])
-        found: list[Transition] = []
+        found = compare_absent(base.absent, candidate.absent)
         for subject, before in base.reports.items():
+            if subject not in candidate.reports:
+                continue
             changed = compare(before, candidate.reports[subject], plain=beside, limits=self.request.limits)
             grown = dict.fromkeys(each.check for each in changed if each.kind == PEAK)
             gone = {check for check in grown if not self._grown_again(base.side, candidate.side, subject, check)}

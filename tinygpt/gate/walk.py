@@ -38,8 +38,8 @@ def walk(session: Session, releases: Sequence[Release]) -> Outcome:
             steps.append(session.compared(found[-1], now))
         labels.append(each.label)
         found.append(now)
-        if now.broken:
-            unproven[each.label] = now.broken
+        if now.broken or now.absent:
+            unproven[each.label] = [*now.broken, *now.absent.values()]
     if not labels:
         raise GateError(f"[gate] releases: got none of {len(releases)} that could be judged, expected at least one")
     outcome = Outcome(labels, steps, session.seconds, unproven)
