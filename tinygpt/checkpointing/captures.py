@@ -5,32 +5,37 @@ arrays are found here, passed in as inputs by ``wrap``, and put back into their 
 A closure variable that has changed since the forward (the ``block`` of a loop that went on) gets the value
 back that the forward saw.
 
-Of a plain object the attributes are read, but not the objects among them; of globals, the functions of the
-same file. Not seen: what hides inside compiled code, such as a function that ``mx.compile`` made.
+Objects are followed as deep as they go, but for those of Python's own library; of globals, the functions of the same
+file. Not seen: what hides inside compiled code, such as a function that ``mx.compile`` made; and a module's buffer that
+somebody else writes between two calls, since nothing tells it from a constant.
 """
 
+import collections
 import functools
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from tinygpt.checkpointing.places import Attribute, Element, Item, PartialArguments, Place
+from tinygpt.checkpointing.crossings import arrays_in, is_object, is_own, is_written, slots
+from tinygpt.checkpointing.places import Attribute, Element, Item, PartialArguments, Place, Variable
 from tinygpt.checkpointing.trees import is_differentiable
 
 _LEAVES = (str, int, float, type(None), type, types.ModuleType)  # looked at most often, and hold nothing
 
 
 class Captures:
-    """The places of all floating-point arrays, and of all closure variables, that some roots lead to.
+    """The places of all floating-point arrays, and of all variables, that some roots lead to.
 
     Attributes:
         arrays: Every place that holds a floating-point array, with that array.
-        variables: Every closure variable that holds anything else, with its value.
+        variables: Every variable of a function, slot, and attribute of a class that holds anything else, with its
+            value.
         modules: Every module that was met.
+        storages: Every dict, list and deque that was met, and the attributes of every object.
     """
 
     def __init__(self) -> None:
@@ -38,21 +43,35 @@ class Captures:
         self.arrays: list[tuple[Place, mx.array]] = []
         self.variables: list[tuple[Place, Any]] = []
         self.modules: list[nn.Module] = []
+        self.storages: list[Any] = []
+        self._array_variables: list[tuple[Place, mx.array]] = []
         self._seen: set[int] = set()
-        self._ahead: list[tuple[Any, bool]] = []
+        self._ahead: list[Any] = []
 
     def follow(self, roots: Iterable[Any]) -> None:
         """Walk from ``roots`` to what has not been reached before."""
-        self._ahead += [(root, False) for root in roots]
+        self._ahead += roots
         while self._ahead:
-            value, in_object = self._ahead.pop()
+            value = self._ahead.pop()
             if id(value) not in self._seen:
                 self._seen.add(id(value))
-                self._enter(value, in_object)
+                self._enter(value)
+
+    def changes(self) -> list[Place]:
+        """Return the variables that hold something else than they held."""
+        held = [*self.variables, *self._array_variables]
+        return [place for place, value in held if place.get() is not value]
 
     def settle(self) -> None:
-        """Forget the closure variables that the function itself has changed: they are its results, not its inputs."""
-        self.variables = [(place, value) for place, value in self.variables if place.get() is value]
+        """Forget the variables that the function itself has changed, but for those in which it keeps arrays.
+
+        They are its results, not its inputs: a counter counts both runs.
+        """
+        self.variables = [
+            (place, value)
+            for place, value in self.variables
+            if place.get() is value or any(True for each in (value, place.get()) for _ in arrays_in(each))
+        ]
 
     @contextmanager
     def installed(self, arrays: Sequence[mx.array]) -> Iterator[None]:
@@ -67,60 +86,69 @@ class Captures:
             for place, value in present:
                 place.put(value)
 
-    def _enter(self, value: Any, in_object: bool) -> None:
+    def _enter(self, value: Any) -> None:
         """Look at everything that ``value`` holds."""
         match value:
             case nn.Module():
                 self.modules.append(value)
                 for key, held in value.items():
-                    if nn.Module.trainable_parameter_filter(value, key, held):
-                        self._look(Item(value, key), in_object)
+                    if nn.Module.trainable_parameter_filter(value, key, held) or self._carries(held):
+                        self._look(Item(value, key))
                 self._enter_object(value)
-            case dict():
-                for key in value:
-                    self._look(Item(value, key), in_object)
-            case list():
-                for index in range(len(value)):
-                    self._look(Item(value, index), in_object)
+            case dict() | list() | collections.deque():
+                self.storages.append(value)
+                for key in list(value) if isinstance(value, dict) else range(len(value)):
+                    self._look(Item(value, key))
             case types.FunctionType():
                 self._enter_function(value)
             case types.MethodType():
-                self._ahead += [(value.__self__, False), (value.__func__, False)]
+                self._ahead += [value.__self__, value.__func__]
             case functools.partial():
-                self._ahead += [(value.func, False), (value.keywords, False)]
-                self._look(PartialArguments(value), in_object)
-            case object(__dict__=_) if not in_object:
+                self._ahead += [value.func, value.keywords]
+                self._look(PartialArguments(value))
+            case _ if is_object(value):
                 self._enter_object(value)
 
     def _enter_object(self, value: Any) -> None:
-        """Look at the attributes of an object, and at the functions of its class."""
-        attributes = vars(value)
-        for name in attributes:
-            self._look(Item(attributes, name), in_object=True)
+        """Look at the attributes of an object, and at the functions and attributes of its class."""
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self.storages.append(attributes)
+            for name in attributes:
+                self._look(Item(attributes, name))
         for base in type(value).__mro__:
-            if id(base) not in self._seen and not base.__module__.startswith(("mlx.", "builtins")):
+            if id(base) not in self._seen and is_own(base):
                 self._seen.add(id(base))
-                self._ahead += [(f, False) for f in vars(base).values() if isinstance(f, types.FunctionType)]
+                self._enter_class(base)
+        for place in slots(value):
+            self._look_at_variable(place)
+
+    def _enter_class(self, kind: type) -> None:
+        for name, held in vars(kind).items():
+            if isinstance(held, types.FunctionType):
+                self._ahead.append(held)
+            elif not name.startswith("__") and not hasattr(held, "__get__"):
+                self._look_at_variable(Attribute(kind, name))
 
     def _enter_function(self, function: types.FunctionType) -> None:
-        for cell in function.__closure__ or ():
-            place = Attribute(cell, "cell_contents")
-            try:
-                value = place.get()
-            except ValueError:  # a variable that has no value yet
-                continue
-            self._look(place, in_object=False)
-            if not isinstance(value, mx.array):
-                self.variables.append((place, value))
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a variable that has no value yet
+                self._look_at_variable(Variable(cell, name))
         if function.__defaults__:
-            self._look(Attribute(function, "__defaults__"), in_object=False)
-        self._ahead.append((function.__kwdefaults__, False))
+            self._look(Attribute(function, "__defaults__"))
+        self._ahead += [function.__kwdefaults__, function.__dict__]
         scope = function.__globals__
         for name in _global_names(function.__code__):
             if name in scope and getattr(scope[name], "__globals__", scope) is scope:
-                self._look(Item(scope, name), in_object=False)
+                self._look_at_variable(Item(scope, name))
 
-    def _look(self, place: Place, in_object: bool) -> None:
+    def _look_at_variable(self, place: Place) -> None:
+        """Look at a place that is in none of the storages."""
+        self._look(place)
+        value = place.get()
+        (self._array_variables if isinstance(value, mx.array) else self.variables).append((place, value))
+
+    def _look(self, place: Place) -> None:
         """Note an array, open a tuple, and leave everything else for later."""
         value = place.get()
         if isinstance(value, mx.array):
@@ -128,9 +156,14 @@ class Captures:
                 self.arrays.append((place, value))
         elif isinstance(value, tuple):
             for index in range(len(value)):
-                self._look(Element(place, index), in_object)
+                self._look(Element(place, index))
         elif not isinstance(value, _LEAVES):
-            self._ahead.append((value, in_object))
+            self._ahead.append(value)
+
+    @staticmethod
+    def _carries(held: Any) -> bool:
+        """Return whether a buffer is what another checkpointed call has left there."""
+        return isinstance(held, mx.array) and is_written(held)
 
 
 @functools.lru_cache(maxsize=4096)

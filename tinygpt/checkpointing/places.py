@@ -1,9 +1,10 @@
 """The places where Python keeps a value: how to read one, and how to put another there.
 
-Four kinds cover what a function can capture. They are plain pairs, made by the hundred for every checkpointed call.
+Five kinds cover what a function can use. They are plain pairs, made by the hundred for every checkpointed call.
 """
 
 import functools
+import types
 from typing import Any, NamedTuple, Protocol
 
 
@@ -18,10 +19,14 @@ class Place(Protocol):
 
 
 class Item(NamedTuple):
-    """What a dict, a list or a module holds under a key."""
+    """What a dict, a list, a module or the attributes of an object hold under a key."""
 
     container: Any
     key: Any
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return repr(self.key)
 
     def get(self) -> Any:
         """Return the item."""
@@ -32,19 +37,43 @@ class Item(NamedTuple):
         self.container[self.key] = value
 
 
+class Variable(NamedTuple):
+    """A variable of the function around another one."""
+
+    cell: types.CellType
+    name: str
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return f"variable {self.name!r}"
+
+    def get(self) -> Any:
+        """Return its value; ``ValueError`` if it has none yet."""
+        return self.cell.cell_contents
+
+    def put(self, value: Any) -> None:
+        """Replace its value."""
+        self.cell.cell_contents = value
+
+
 class Attribute(NamedTuple):
-    """An attribute of an object, such as the contents of a closure's cell."""
+    """An attribute that is in no dict: of a function, of a class, or in a slot."""
 
     owner: Any
     name: str
 
+    def __str__(self) -> str:
+        """Return its name."""
+        return f"{getattr(self.owner, '__qualname__', type(self.owner).__qualname__)}.{self.name}"
+
     def get(self) -> Any:
-        """Return the attribute; ``ValueError`` where a cell is empty."""
+        """Return the attribute; ``AttributeError`` where a slot is empty."""
         return getattr(self.owner, self.name)
 
     def put(self, value: Any) -> None:
-        """Replace the attribute."""
-        setattr(self.owner, self.name, value)
+        """Replace the attribute, also of what is frozen."""
+        put = type.__setattr__ if isinstance(self.owner, type) else object.__setattr__
+        put(self.owner, self.name, value)
 
 
 class Element(NamedTuple):
@@ -52,6 +81,10 @@ class Element(NamedTuple):
 
     place: Place
     position: int
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return f"{self.place}[{self.position}]"
 
     def get(self) -> Any:
         """Return the element."""
@@ -68,6 +101,10 @@ class PartialArguments(NamedTuple):
     """The positional arguments that a ``functools.partial`` binds."""
 
     function: "functools.partial[Any]"
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return f"arguments of {self.function.func!r}"
 
     def get(self) -> Any:
         """Return the tuple of arguments."""

@@ -14,7 +14,9 @@ import mlx.nn as nn
 
 from tinygpt.checkpointing import random_state
 from tinygpt.checkpointing.captures import Captures
-from tinygpt.checkpointing.module_state import ModuleState
+from tinygpt.checkpointing.crossings import Crossing, crossings, note_written
+from tinygpt.checkpointing.places import Item
+from tinygpt.checkpointing.state import State, storages_of
 from tinygpt.checkpointing.trees import Structure
 
 
@@ -26,6 +28,7 @@ class Recording:
         argument_count: How many of the inputs are arguments.
         foreign: The positions of the inputs that are neither arguments nor parameters of the module; they may
             well be unused.
+        crossings: Where the forward has left arrays beside its result; known after it.
     """
 
     def __init__(
@@ -43,10 +46,13 @@ class Recording:
         captured = {id(array): array for _, array in self._captures.arrays}
         position = {identity: place for place, identity in enumerate(captured)}
         self._sources = [position[id(array)] for _, array in self._captures.arrays]
-        self._state = ModuleState(modules, known=captured)
-        self._captured_state = ModuleState(self._captures.modules, known=captured, beside=self._state)
+        self._own = State(storages_of(modules), known=captured)
+        self._others = State(storages_of(self._captures.modules), known=captured, beside=[self._own])
+        self._objects = State(self._captures.storages, known=captured, beside=[self._own, self._others])
+        self._given = State(each for each in self._arguments.containers if each is not kwargs)
         self._stream = mx.default_stream(mx.default_device())
         self._draws = False
+        self.crossings: list[Crossing] = []
         self.argument_count = len(self._arguments.arrays)
         self.inputs = [*self._arguments.arrays, *(array.__copy__() for array in captured.values())]
         self.foreign = [place + self.argument_count for identity, place in position.items() if identity not in own]
@@ -57,31 +63,65 @@ class Recording:
         holder = random_state.holder()
         result = self._fn(*args, **kwargs)
         self._draws = random_state.holder() is not holder
+        written = [*self._captures.changes(), *(place for state in self._everything for place in state.changes())]
+        self.crossings = [each for place in written for each in crossings(place)]
         self._captures.settle()
-        self._captured_state.settle()
+        self._others.settle()
+        self._objects.settle(arrays_only=True)
         return result
 
     @property
     def constants(self) -> list[mx.array]:
         """The other arrays that a replay needs: buffers, frozen weights, the random key; known after the forward."""
-        return [*self._state.arrays, *self._captured_state.arrays, self._key]
+        return [*(array for state in self._restored for array in state.arrays), self._key]
 
-    def replay(self, inputs: Sequence[mx.array], constants: Sequence[mx.array]) -> Any:
-        """Run the function again on other arrays and return its result, leaving no trace.
+    def hand_over(self, arrays: Sequence[mx.array]) -> None:
+        """Put arrays where the forward has left others beside its result."""
+        for crossing, array in zip(self.crossings, arrays, strict=True):
+            crossing.put(array)
+            note_written(array)
+
+    def replay(self, inputs: Sequence[mx.array], constants: Sequence[mx.array]) -> tuple[Any, list[mx.array]]:
+        """Run the function again on other arrays, leaving no trace.
 
         Args:
             inputs: One array for each of ``self.inputs``, of the same shape and dtype.
             constants: One array for each of ``self.constants``, likewise.
+
+        Returns:
+            Its result, and what it has left at each of ``self.crossings``.
+
+        Raises:
+            CheckpointError: It has left nothing there.
         """
-        args, kwargs = self._arguments.fill(inputs[: self.argument_count])
+        (args, kwargs), containers = self._arguments.filled(inputs[: self.argument_count])
         captured = inputs[self.argument_count :]
-        *state, key = constants
-        own = len(self._state.arrays)
+        *ahead, key = constants
         with ExitStack() as stack:
             stack.enter_context(mx.stream(self._stream))
-            stack.enter_context(self._state.installed(state[:own]))
-            stack.enter_context(self._captured_state.installed(state[own:]))
+            for state in self._restored:
+                count = len(state.arrays)
+                stack.enter_context(state.installed(ahead[:count]))
+                del ahead[:count]
             stack.enter_context(self._captures.installed([captured[source] for source in self._sources]))
             if self._draws:
                 stack.enter_context(random_state.replayed(key))
-            return self._fn(*args, **kwargs)
+            result = self._fn(*args, **kwargs)
+            return result, [self._in_copies(crossing, containers).get() for crossing in self.crossings]
+
+    @property
+    def _restored(self) -> tuple[State, ...]:
+        """What a replay goes back to. The dicts and lists among the arguments are copied for it."""
+        return self._own, self._others, self._objects
+
+    @property
+    def _everything(self) -> tuple[State, ...]:
+        return *self._restored, self._given
+
+    def _in_copies(self, crossing: Crossing, containers: Sequence[Any]) -> Crossing:
+        """Return a crossing in the copies of the arguments, if it is in an argument."""
+        place = crossing.place
+        for given, copied in zip(self._arguments.containers, containers, strict=True):
+            if isinstance(place, Item) and place.container is given:
+                return Crossing(Item(copied, place.key), crossing.steps)
+        return crossing

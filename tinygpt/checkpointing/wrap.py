@@ -11,6 +11,7 @@ saving does not depend
 any of them.
 """
 
+import copy
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -94,13 +95,15 @@ def _call(fn: Callable[..., Any], module: nn.Module | None, args: tuple[Any, ...
     if not result.arrays:
         name = getattr(fn, "__qualname__", type(fn).__name__)
         raise CheckpointError(f"[checkpoint] result of {name}: got no array, expected at least one")
-    outputs = [mx.stop_gradient(array) for array in result.arrays]
+    computed = [*result.arrays, *(copy.copy(crossing.get()) for crossing in recording.crossings)]
+    outputs = [mx.stop_gradient(array) for array in computed]
     floats = [place for place, array in enumerate(outputs) if is_differentiable(array)]
     if floats:
-        forgetful = _forget(recording, result.arrays, floats)
+        forgetful = _forget(recording, computed, floats)
         for place, array in zip(floats, forgetful, strict=True):
             outputs[place] = array
-    return result.fill(outputs)
+    recording.hand_over(outputs[len(result.arrays) :])
+    return result.fill(outputs[: len(result.arrays)])
 
 
 def _forget(recording: Recording, results: Sequence[mx.array], floats: Sequence[int]) -> list[mx.array]:
@@ -110,7 +113,8 @@ def _forget(recording: Recording, results: Sequence[mx.array], floats: Sequence[
     computed = [[results[place] for place in floats]]
 
     def recompute(inputs: Sequence[mx.array], constants: Sequence[mx.array]) -> list[mx.array]:
-        again = Structure(recording.replay(inputs, constants)).arrays
+        result, left = recording.replay(inputs, constants)
+        again = [*Structure(result).arrays, *left]
         _check_equal([(array.shape, array.dtype) for array in again], expected)
         return [again[place] for place in floats]
 
