@@ -7,7 +7,7 @@ again. What it adds are the promises in ``docs/rules.md``, above all these three
 * No earlier block's backward starts before this block's parameter gradients exist ("ordered"), so that the
 saving does not depend
   on the order in which MLX evaluates.
-* It repeats the forward, with the same random numbers, buffers, modes and variables, and leaves no trace in
+* It repeats the forward, with the same random numbers, buffers, modes, caches and variables, and leaves no trace in
 any of them.
 """
 
@@ -31,8 +31,9 @@ _made: "weakref.WeakSet[Callable[..., Any]]" = weakref.WeakSet()
 def checkpoint(module: Callable[..., Any], fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return a callable that computes what ``fn`` computes, and keeps none of its activations for the backward pass.
 
-    Arrays that ``fn`` captures get their gradients too. What ``fn`` changes outside of its modules (a list it
-    appends to) is changed twice: by the forward and by the recomputation.
+    Arrays that ``fn`` captures get their gradients too, and so do those that it leaves in an object, a dict, a list or
+    a variable for others to use. Whatever holds such arrays is changed once; a counter outside of the modules counts
+    the recomputation too.
 
     Args:
         module: The module whose parameters ``fn`` uses; or, without ``fn``, any function.
@@ -45,7 +46,7 @@ def checkpoint(module: Callable[..., Any], fn: Callable[..., Any] | None = None)
 
     Raises:
         CheckpointError: When called: the result has no array in it, or the recomputed one differs in number,
-            shape or dtype.
+            shape or dtype, or leaves no array where the forward has left one.
 
     Source:
         Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", https://arxiv.org/abs/1604.06174;

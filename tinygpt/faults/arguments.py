@@ -69,16 +69,15 @@ def no_array_replaced(module: nn.Module, fn: Run | None = None) -> Run:
 @fault("A4.changed_recompute", words="got gradients")
 def change_unnoticed(module: nn.Module, fn: Run | None = None) -> Run:
     """A recomputed result that differs in shape, dtype or number is replaced by zeros."""
-    first: list[mx.array] = []
+    first: list[Any] = []
 
     def replaced(run: Run, again: bool, *args: Any, **kwargs: Any) -> Any:
         result = run(*args, **kwargs)
+        outline = (result.shape, result.dtype) if isinstance(result, mx.array) else None
         if not again:
-            first[:] = [result]
-        elif isinstance(first[0], mx.array) and (
-            not isinstance(result, mx.array) or result.shape != first[0].shape or result.dtype != first[0].dtype
-        ):
-            return mx.zeros(first[0].shape, first[0].dtype)
+            first[:] = [outline]
+        elif first[0] and outline != first[0]:
+            return mx.zeros(*first[0])
         return result
 
     return running(module, fn, replaced)

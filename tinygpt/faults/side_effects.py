@@ -135,14 +135,15 @@ def parameters_hidden(module: nn.Module, fn: Run | None = None) -> Run:
 
 @fault("S8.container_once", words="a list that the block appends to")
 def container_filled_twice(module: nn.Module, fn: Run | None = None) -> Run:
-    """Lists among the arguments reach the function as they are, at each run."""
+    """Lists among the arguments reach the function as they are, at each run: beside the arguments of MLX's own."""
     run = run_of(module, fn)
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         lists = [a for a in args if isinstance(a, list)]
-        return checkpoint(module, lambda *arrays, **kwargs: run(*arrays, *lists, **kwargs))(
-            *(a for a in args if not isinstance(a, list)), **kwargs
-        )
+        if not lists:
+            return checkpoint(module, fn)(*args, **kwargs)
+        arrays = [a for a in args if not isinstance(a, list)]
+        return nn.utils.checkpoint(module, lambda *arrays: run(*arrays, *lists, **kwargs))(*arrays)
 
     return broken
 
