@@ -7,6 +7,7 @@ has made.
 """
 
 import argparse
+import functools
 import sys
 import types
 import weakref
@@ -105,23 +106,27 @@ def is_written(array: mx.array) -> bool:
     return id(array) in _written
 
 
-def is_object(value: Any) -> bool:
+def is_object(value: object) -> bool:
     """Return whether a value is an object of somebody's own, whose attributes are what it holds."""
     return not isinstance(value, (nn.Module, Enum, type)) and is_own(type(value))
 
 
+@functools.lru_cache(maxsize=4096)
 def is_own(kind: type) -> bool:
     """Return whether a class is neither Python's nor MLX's."""
     return kind.__module__.partition(".")[0] not in _FOREIGN or kind in _NAMESPACES
 
 
-def slots(value: Any) -> Iterator[Attribute]:
+def slots(value: object) -> Iterator[Attribute]:
     """Yield the slots of an object that hold something."""
-    for base in type(value).__mro__:
-        names = vars(base).get("__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                yield Attribute(value, name)
+    return (Attribute(value, name) for name in _slot_names(type(value)) if hasattr(value, name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _slot_names(kind: type) -> tuple[str, ...]:
+    stated = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    names = [name for each in stated for name in ((each,) if isinstance(each, str) else each)]
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 class _Slots(dict[str, Any]):

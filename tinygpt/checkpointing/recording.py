@@ -46,9 +46,10 @@ class Recording:
         captured = {id(array): array for _, array in self._captures.arrays}
         position = {identity: place for place, identity in enumerate(captured)}
         self._sources = [position[id(array)] for _, array in self._captures.arrays]
-        self._own = State(storages_of(modules), known=captured)
-        self._others = State(storages_of(self._captures.modules), known=captured, beside=[self._own])
-        self._objects = State(self._captures.storages, known=captured, beside=[self._own, self._others])
+        seen: set[int] = set()
+        self._own = State(storages_of(modules, seen), known=captured)
+        self._others = State(storages_of(self._captures.modules, seen), known=captured)
+        self._objects = State((each for each in self._captures.storages if id(each) not in seen), known=captured)
         self._given = State(each for each in self._arguments.containers if each is not kwargs)
         self._stream = mx.default_stream(mx.default_device())
         self._draws = False

@@ -29,12 +29,9 @@ class State:
         arrays: The arrays in them, in a fixed order.
     """
 
-    def __init__(
-        self, storages: Iterable[Storage], *, known: Container[int] = (), beside: Iterable["State"] = ()
-    ) -> None:
-        """Copy what the storages hold now, but for those of ``beside``, and arrays whose ids are ``known``."""
-        there = {id(storage) for state in beside for storage, _ in state._saved}
-        self._saved: list[tuple[Storage, Storage]] = [(s, _copied(s)) for s in storages if id(s) not in there]
+    def __init__(self, storages: Iterable[Storage], *, known: Container[int] = ()) -> None:
+        """Copy what the storages hold now, but for arrays whose ids are ``known``."""
+        self._saved: list[tuple[Storage, Storage]] = [(storage, _copied(storage)) for storage in storages]
         self._places: list[tuple[Storage, Any]] = []
         self.arrays: list[mx.array] = []
         for storage, contents in self._saved:
@@ -61,6 +58,8 @@ class State:
     def changes(self) -> Iterator[Item]:
         """Yield the places in the storages that hold something else than they held."""
         for storage, contents in self._saved:
+            if _same(storage, contents):
+                continue
             before = dict(_items(contents))
             for key, value in _items(storage):
                 if key not in before or before[key] is not value:
@@ -111,9 +110,13 @@ def _install(saved: Iterable[tuple[Storage, Storage]]) -> None:
             storage.extend(contents)
 
 
-def storages_of(modules: Iterable[nn.Module]) -> Iterator[Storage]:
-    """Yield the dicts and lists that hold what the modules lead to; of a plain object, its attributes alone."""
-    seen: set[int] = set()
+def storages_of(modules: Iterable[nn.Module], seen: set[int]) -> Iterator[Storage]:
+    """Yield the dicts and lists that hold what the modules lead to; of a plain object, its attributes alone.
+
+    Args:
+        modules: Where to begin.
+        seen: The ids of what was met before, and is not yielded again; those that are met now are added.
+    """
     ahead: list[Any] = list(modules)
     while ahead:
         value = ahead.pop()
@@ -122,6 +125,7 @@ def storages_of(modules: Iterable[nn.Module]) -> Iterator[Storage]:
         seen.add(id(value))
         if isinstance(value, nn.Module):
             attributes = vars(value)
+            seen.add(id(attributes))
             yield value
             yield attributes
             ahead += value.values()
@@ -134,5 +138,6 @@ def storages_of(modules: Iterable[nn.Module]) -> Iterator[Storage]:
             ahead += value
         elif isinstance(value, tuple):
             ahead += value
-        elif hasattr(value, "__dict__") and not callable(value):
+        elif hasattr(value, "__dict__") and not callable(value) and id(vars(value)) not in seen:
+            seen.add(id(vars(value)))
             yield vars(value)
