@@ -108,7 +108,8 @@ def is_written(array: mx.array) -> bool:
 
 def is_object(value: object) -> bool:
     """Return whether a value is an object of somebody's own, whose attributes are what it holds."""
-    return not isinstance(value, (nn.Module, Enum, type)) and is_own(type(value))
+    kind: Any = type(value)
+    return not isinstance(value, (nn.Module, Enum, type)) and is_own(kind)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -119,7 +120,8 @@ def is_own(kind: type) -> bool:
 
 def slots(value: object) -> Iterator[Attribute]:
     """Yield the slots of an object that hold something."""
-    return (Attribute(value, name) for name in _slot_names(type(value)) if hasattr(value, name))
+    kind: Any = type(value)
+    return (Attribute(value, name) for name in _slot_names(kind) if hasattr(value, name))
 
 
 @functools.lru_cache(maxsize=4096)
