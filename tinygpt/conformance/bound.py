@@ -8,7 +8,7 @@ import mlx.core as mx
 from tinygpt.conformance.results import Result
 from tinygpt.conformance.rules import Check, check_id
 from tinygpt.conformance.subjects import BUILT_IN, Subject, told_shape
-from tinygpt.conformance.trial import SEED, Measurement, Trial, where
+from tinygpt.conformance.trial import SEED, Measurement, Trial, in_a_line, require_compile, where
 from tinygpt.errors import ConformanceError, InconclusiveError, MeasureError, NotApplicableError
 
 
@@ -75,16 +75,15 @@ class BoundCheck:
     def _run(self) -> tuple[str, str, Measurement | None]:
         mx.random.seed(SEED)
         try:
-            return "pass", "", self.check.run(Trial(self.subject, self.mode))
+            trial = Trial(self.subject, self.mode)
+            if trial.compiled:
+                require_compile()
+            return "pass", "", self.check.run(trial)
         except NotApplicableError as error:
             return "not_applicable", str(error), None
         except (InconclusiveError, MeasureError) as error:
             return "inconclusive", str(error), None
         except ConformanceError as error:
-            return "fail", _one_line(error), None
+            return "fail", in_a_line(error), None
         except Exception as error:
-            return "error", f"the kit broke: {type(error).__name__}: {_one_line(error)}{where(error)}", None
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+            return "error", f"the kit broke: {type(error).__name__}: {in_a_line(error)}{where(error)}", None

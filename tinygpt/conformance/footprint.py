@@ -17,7 +17,7 @@ from tinygpt.conformance.cases import SoftmaxBlock, Stack, softmax_stack
 from tinygpt.conformance.compare import differences
 from tinygpt.conformance.rules import COMPILED, EAGER, check
 from tinygpt.conformance.subjects import PLAIN, Subject
-from tinygpt.conformance.trial import Measurement, Trial, plainly, require_compile
+from tinygpt.conformance.trial import Measurement, Trial, plainly
 from tinygpt.environment import backend
 from tinygpt.errors import ConformanceError, NotApplicableError
 from tinygpt.memory.dispatch import PLACES, move_to_place
@@ -184,8 +184,6 @@ def _gate(expected: Any, result: Any) -> None:
 
 def _schedules(trial: Trial, *names: str) -> list[Schedule]:
     """Return the orders of evaluation of the trial's mode; only some of them if named."""
-    if trial.compiled:
-        require_compile()
     return [s for s in SCHEDULES if s.compiled == trial.compiled and (not names or s.name in names)]
 
 

@@ -14,7 +14,7 @@ from tinygpt.conformance.cases import SHAPE, Block, Stack, energy, fresh
 from tinygpt.conformance.compare import differences
 from tinygpt.conformance.rules import EAGER, check
 from tinygpt.conformance.subjects import PLAIN, Subject, Wrap
-from tinygpt.conformance.trial import SEED, Measurement, Trial, plainly, require_compile, value_and_grad
+from tinygpt.conformance.trial import SEED, Measurement, Trial, plainly, value_and_grad
 from tinygpt.errors import ConformanceError
 
 NESTED = 3
@@ -69,8 +69,6 @@ def _counts(trial: Trial, made: Callable[[], tuple[Stack, list[int]]], loss: Los
     Raises:
         ConformanceError: The gradients are not plain's, so that the counts say nothing.
     """
-    if trial.compiled:
-        require_compile()
     with plainly("blocks that count their runs"):
         model, _ = made()
         expected = _step(PLAIN, model, loss, trial.compiled)

@@ -17,7 +17,6 @@ from tinygpt.conformance.trial import (
     Trial,
     held_arrays,
     plainly,
-    require_compile,
     value_and_grad,
 )
 from tinygpt.errors import ConformanceError, NotApplicableError
@@ -153,8 +152,6 @@ def parameters_intact(trial: Trial) -> None:
 
     Fault: ``tracers_left``, ``parameters_left_rounded``.
     """
-    if trial.compiled:
-        require_compile()
     trial.expect_equal(TWO_BLOCKS, "module")
     mx.random.seed(SEED)
     model, (x,) = two_blocks()
@@ -301,8 +298,6 @@ def memory_flat(trial: Trial) -> Measurement:
 
     Fault: ``slow_leak``, ``leak_after_exception``, ``history_grows``.
     """
-    if trial.compiled:
-        require_compile()
     block = fresh(_Failing)
     block.runs, block.fails_at = [], 0
     model, x = Stack([block(), block()]), mx.random.normal(SHAPE)

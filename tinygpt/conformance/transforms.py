@@ -41,7 +41,6 @@ def updated_weights(trial: Trial) -> None:
 
     Fault: ``weights_baked_in``.
     """
-    require_compile()
     with plainly("compiled training"):
         expected = _train(PLAIN)
     with trial.guarded("compiled training"):
@@ -58,7 +57,6 @@ def no_retrace(trial: Trial) -> Measurement:
 
     Fault: ``retraced_every_step``.
     """
-    require_compile()
     traces: list[int] = []
 
     def loss(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
