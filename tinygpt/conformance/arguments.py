@@ -109,7 +109,7 @@ def integers(trial: Trial) -> None:
 
     Source: nothing can be differentiated by them, and MLX raises where one asks.
 
-    Fault: ``integers_differentiated``.
+    Fault: ``integers_as_floats``.
     """
     trial.expect_equal(TOKENS, "values", "gradients")
 

@@ -6,7 +6,7 @@ but one, and what plain MLX needs for one block. A verdict counts only where val
 plain's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -27,6 +27,7 @@ from tinygpt.memory.schedules import SCHEDULES, Schedule, scheduled
 DEPTH = 6
 SLOPE_DEPTHS = (4, 8)  # from where the peak is a straight line
 SLOPE_SLACK = 0.1  # of a boundary for each block: the rule's own
+NEAR = 2  # boundaries: what a busy machine may add to a reading, and what is therefore read most often
 SPARE = 1  # boundary: the gradient that arrives at a block; plain's one block has none as an array of its own
 
 # A GPU holds what its command buffers use, so there a boundary has to be large beside everything else.
@@ -89,12 +90,14 @@ class FootprintCase:
     loss: Loss
     rounds: int = 1
 
-    def again(self) -> "FootprintCase":
-        """Return the case with more trials, before anything is held against a reading.
+    def readings(self) -> "Iterator[FootprintCase]":
+        """Yield the case, and then with more and more trials, before anything is held against a reading.
 
         On a busy machine the main thread may run ahead at every place, and the least peak is not met.
         """
-        return replace(self, rounds=3 * self.rounds)
+        yield self
+        yield replace(self, rounds=3 * self.rounds)
+        yield replace(self, rounds=9 * self.rounds)
 
 
 BLOCKS = FootprintCase(softmax_stack, _stream)
@@ -192,10 +195,12 @@ def _expect_saving(trial: Trial, case: FootprintCase, schedules: list[Schedule])
     measured, over, bound = {}, [], 0
     for schedule in schedules:
         plain, one = _plain(case, DEPTH, schedule), _plain(case, 1, schedule)
-        found = _judged(trial, case, DEPTH, schedule)
         allowed = DEPTH - 1 + one.boundaries + SPARE
-        if found.boundaries > allowed:
-            found = _judged(trial, case.again(), DEPTH, schedule)
+        for reading in case.readings():
+            found = _judged(trial, reading, DEPTH, schedule)
+            over_by = found.boundaries - allowed
+            if over_by <= 0 or (over_by > NEAR and reading is not case):
+                break
         bound = max(bound, allowed * one.unit_bytes)
         measured[schedule.name] = {"peak_bytes": found.peak_bytes, "plain_bytes": plain.peak_bytes}
         if found.boundaries > allowed:
@@ -210,11 +215,11 @@ def _expect_slope(trial: Trial, schedules: list[Schedule]) -> Measurement:
     few, many = SLOPE_DEPTHS
     measured, off = {}, []
     for schedule in schedules:
-        for case in (BLOCKS, BLOCKS.again()):
-            low, high = (_judged(trial, case, depth, schedule) for depth in SLOPE_DEPTHS)
+        for reading in BLOCKS.readings():
+            low, high = (_judged(trial, reading, depth, schedule) for depth in SLOPE_DEPTHS)
             slope = (high.boundaries - low.boundaries) / (many - few)
             good = abs(slope - 1) <= SLOPE_SLACK
-            if good:
+            if good or (abs(slope - 1) * (many - few) > NEAR and reading is not BLOCKS):
                 break
         measured[schedule.name] = {"low_bytes": low.peak_bytes, "high_bytes": high.peak_bytes, "slope": slope}
         if not good:
@@ -283,7 +288,7 @@ def more_recomputed(trial: Trial) -> Measurement:
         raise NotApplicableError("enabled for whole models; the number of blocks cannot be chosen")
     (schedule,) = _schedules(trial, "whole tree", "compiled")
     counts = range(0, DEPTH + 1, DEPTH // 2)
-    for case in (BLOCKS, BLOCKS.again()):
+    for case in BLOCKS.readings():
         found = [_plain(case, DEPTH, schedule)]
         found += [_judged(trial, case, DEPTH, schedule, wrapped=count) for count in counts[1:]]
         peaks = [each.boundaries for each in found]

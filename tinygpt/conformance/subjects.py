@@ -228,17 +228,17 @@ def _load(address: str) -> Any:
     module, _, attribute = address.partition(":")
     try:
         found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
     except ImportError as error:
         raise SubjectError(
             f"[subject] {address}: got {type(error).__name__}: {error}, expected to import {module}"
         ) from None
-    except AttributeError:
-        raise SubjectError(f"[subject] {address}: got no {attribute!r} in {module}, expected a wrapper") from None
     except (Exception, SystemExit) as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise SubjectError(f"[subject] {address}: got {said} while importing {module}, expected none") from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise SubjectError(f"[subject] {address}: got no {attribute!r} in {module}, expected a wrapper")
     return found
 
 

@@ -21,16 +21,12 @@ from typing import Any
 
 from tinygpt.conformance.results import Result
 from tinygpt.conformance.subjects import PLAIN, Subject
+from tinygpt.conformance.trial import HALF_WRITTEN, WAITS_S
 from tinygpt.errors import InconclusiveError, SubjectError
 
 # On a GPU: commit every operation, since a buffer is freed when the command buffer that uses it has completed; and
 # multiply in float32, since products in TF32 are three digits apart where they are computed in another order.
 SETTINGS = {"MLX_MAX_OPS_PER_BUFFER": "1", "MLX_MAX_MB_PER_BUFFER": "1", "MLX_ENABLE_TF32": "0"}
-
-# MLX's CPU backend compiles into one folder for all processes, and loads what another one is still writing. Then the
-# check is judged again.
-HALF_WRITTEN = "Could not load C++ shared library"
-TRIES = 3
 
 TIMEOUT_S = 300.0
 START_S = 120.0
@@ -67,7 +63,8 @@ class Worker:
             InconclusiveError: The process cannot be started.
             SubjectError: The subject cannot be sent to another process.
         """
-        for _ in range(TRIES):
+        for wait_s in WAITS_S:
+            time.sleep(wait_s)
             answer = self._ask(subject, check_id)
             if HALF_WRITTEN not in answer.get("message", ""):
                 break

@@ -8,6 +8,7 @@ import mlx.nn as nn
 from mlx.utils import tree_map, tree_unflatten
 
 from tinygpt.checkpointing import checkpoint
+from tinygpt.checkpointing.graph import after
 from tinygpt.faults.breaking import (
     Run,
     by_hand,
@@ -84,7 +85,8 @@ def cotangent_as_gradient(module: nn.Module, fn: Run | None = None) -> Run:
 def gradient_not_a_number(module: nn.Module, fn: Run | None = None) -> Run:
     """The gradient of the first parameter is not a number, which compares with nothing."""
     first = _first(module)
-    return changing_gradients(module, fn, lambda name, g: g * mx.nan if name == first else g)
+    # No constant: MLX up to 0.31.2 writes C++ for it that does not compile.
+    return changing_gradients(module, fn, lambda name, g: mx.sqrt(-1 - g * g) if name == first else g)
 
 
 @fault("G2.inputs", "T6.function_of_parameters", "T7.inside_custom_function", words="all zeros")
@@ -211,7 +213,8 @@ def results_needed_together(module: nn.Module, fn: Run | None = None) -> Run:
     def tied(result: Any) -> Any:
         if not isinstance(result, tuple) or result[1].ndim:
             return result
-        return (*cast("list[mx.array]", together(*result[:2])), *result[2:])
+        # One node for each: MLX 0.29.4 and 0.30.0 crash where a compiled function returns one of several results.
+        return (*(after([each], [])[0] for each in cast("list[mx.array]", together(*result[:2]))), *result[2:])
 
     return changing_results(module, fn, tied)
 

@@ -141,9 +141,10 @@ def kind_of(before: str, now: str) -> str:
 
 def incomparable(base: Report, candidate: Report) -> list[tuple[str, Any, Any]]:
     """Return what keeps two reports from being compared: its name, and what either says."""
+    own = _own_versions(base, candidate)
     pairs: list[tuple[str, Any, Any]] = [
         ("subject", base.subject["name"], candidate.subject["name"]),
-        ("version of the subject", _own_version(base), _own_version(candidate)),
+        ("version of the subject", own[0], own[1]),
         ("rule set", base.rule_set, candidate.rule_set),
         *((name, base.environment[name], candidate.environment[name]) for name in MACHINE),
         ("checks", len(base.expected), len(candidate.expected)),
@@ -155,10 +156,11 @@ def incomparable(base: Report, candidate: Report) -> list[tuple[str, Any, Any]]:
     return odd
 
 
-def _own_version(report: Report) -> str:
-    """Return the version of a subject that does not come with MLX itself."""
-    version = str(report.subject.get("version", ""))
-    return "" if version == report.environment["packages"].get("mlx") else version
+def _own_versions(*reports: Report) -> list[str]:
+    """Return the versions of a subject; nothing if it comes with MLX itself."""
+    versions = [str(report.subject.get("version", "")) for report in reports]
+    with_mlx = [report.environment["packages"].get("mlx") for report in reports]
+    return [""] * len(reports) if versions == with_mlx else versions
 
 
 def compare_laps(base: Sequence[Lap], candidate: Sequence[Lap], limits: Limits) -> list[Transition]:
