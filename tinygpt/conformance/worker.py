@@ -66,7 +66,7 @@ class Worker:
         for wait_s in WAITS_S:
             time.sleep(wait_s)
             answer = self._ask(subject, check_id)
-            if HALF_WRITTEN not in answer.get("message", ""):
+            if not any(words in answer.get("message", "") for words in HALF_WRITTEN):
                 break
         if "death" not in answer:
             return answer
