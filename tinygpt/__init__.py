@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tinygpt.checkpointing import checkpoint, checkpointed_blocks
+    from tinygpt.checkpointing import checkpoint, checkpoint_model, checkpointed_blocks
     from tinygpt.config import GPTConfig
     from tinygpt.conformance import check_checkpoint, iter_checks, parametrize_with_checks
     from tinygpt.memory import measure
@@ -22,6 +22,7 @@ _HOMES = {
     "PRESETS": "tinygpt.presets",
     "check_checkpoint": "tinygpt.conformance",
     "checkpoint": "tinygpt.checkpointing",
+    "checkpoint_model": "tinygpt.checkpointing",
     "checkpointed_blocks": "tinygpt.checkpointing",
     "iter_checks": "tinygpt.conformance",
     "measure": "tinygpt.memory",
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "check_checkpoint",
     "checkpoint",
+    "checkpoint_model",
     "checkpointed_blocks",
     "iter_checks",
     "measure",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_unflatten
 
 MLX = "https://github.com/ml-explore/mlx"
 UTILS = f"{MLX}/blob/main/python/mlx/nn/utils.py"
@@ -94,9 +95,14 @@ def checkpoint_keeps_named_tuples():
     return isinstance(mx.checkpoint(lambda x: Pair(x, x + 1))(mx.ones((2,))), Pair)
 
 
+def ended(code):
+    """Return how an interpreter of its own ends that runs some code: below zero where it dies."""
+    whole = f"import mlx.core as mx; {code}"
+    return subprocess.run([sys.executable, "-c", whole], capture_output=True, check=False).returncode
+
+
 def nothing_to_return_is_survived():
-    code = "import mlx.core as mx; mx.checkpoint(lambda x: None)(mx.ones(2)); mx.eval(mx.ones(2))"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode >= 0
+    return ended("mx.checkpoint(lambda x: None)(mx.ones(2)); mx.eval(mx.ones(2))") >= 0
 
 
 def grad_of_checkpoint_can_be_vmapped():
@@ -195,6 +201,35 @@ def addmm_computes_in_half_precision():
     return True
 
 
+def empty_list_is_unflattened():
+    try:
+        return not tree_unflatten([])
+    except IndexError:
+        return False
+
+
+def compiled_function_returns_one_of_several_results():
+    code = "f = mx.checkpoint(lambda x: (x * 2, x * 3)); mx.eval(mx.compile(lambda x: f(x)[1])(mx.ones(2)))"
+    return ended(code) >= 0
+
+
+def interpreter_ends_well_after_compiling_a_checkpoint():
+    return ended("f = mx.compile(lambda x: mx.checkpoint(lambda x: x * 2)(x)); mx.eval(f(mx.ones((2,))))") >= 0
+
+
+def indices_are_differentiated_to_zeros():
+    return ended("t, i = mx.ones((4, 2)), mx.array([1]); mx.eval(mx.vjp(lambda t, i: t[i], [t, i], [t[i]])[1])") == 0
+
+
+def compiled_nan_is_a_number_in_cpp():
+    with mx.stream(mx.cpu):
+        try:
+            mx.eval(mx.compile(lambda x: mx.exp(x) * mx.nan)(mx.ones((2,))))
+        except RuntimeError:
+            return False
+    return True
+
+
 SURFACE = (
     Behaviour("mx.depends is public", depends_is_public, ">=0.29.2"),
     Behaviour("a custom function replaces the gradient", custom_function_replaces_the_gradient),
@@ -220,6 +255,19 @@ SURFACE = (
     Behaviour("metadata of safetensors comes back", metadata_of_safetensors_comes_back),
     Behaviour("half precision products have gradients", half_precision_products_have_gradients),
     Behaviour("addmm computes in half precision", addmm_computes_in_half_precision, ">=0.29.3"),
+    Behaviour("an empty list is unflattened", empty_list_is_unflattened, ">=0.28.0"),
+    Behaviour(
+        "a compiled function returns one of several results",
+        compiled_function_returns_one_of_several_results,
+        "!=0.29.4,!=0.30.0",
+    ),
+    Behaviour(
+        "an interpreter ends well after compiling a checkpoint",
+        interpreter_ends_well_after_compiling_a_checkpoint,
+        "!=0.32.1",
+    ),
+    Behaviour("the gradient of indices is asked for in vain", indices_are_differentiated_to_zeros, "<0.32.1"),
+    Behaviour("a constant that is not a number is compiled", compiled_nan_is_a_number_in_cpp, ">=0.32.0"),
 )
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from tinygpt.conformance.results import EXIT_CONFORMS, EXIT_FAILS, EXIT_INCOMPLETE, Report, Result, load, save
 from tinygpt.conformance.rules import RULE_SET, all_checks
@@ -178,7 +180,11 @@ def test_a_terminal_page_fits_80_columns():
     assert max(map(len, FORMATS["text"](report(long).as_dict()).splitlines())) <= 80
 
 
-STORED = sorted((Path(__file__).parents[2] / "results" / "conformance").glob("*.json"))
+RESULTS = Path(__file__).parents[2] / "results"
+STORED = sorted(path for path in RESULTS.glob("gate*/cpu-*.json") if "self-test" not in path.name)
+OLDER = sorted(RESULTS.glob("conformance/*.json"))
+ADDMM_IN_HALF = Version("0.29.3")  # before it, plain MLX cannot run V3 on the CPU
+RELEASES = re.findall(r"^ +mlx(0[\d.]+):", (RESULTS.parent / "tox.ini").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
@@ -191,11 +197,29 @@ def test_a_stored_judgement_is_whole_and_of_these_rules(path):
     assert (stored.exit_code == 0) == (stored.subject["name"] == "tinygpt")
 
 
-def test_judgements_are_stored_of_several_releases_and_backends():
-    """The claims of the README have a report each."""
-    names = {path.stem for path in STORED}
+@pytest.mark.parametrize("path", OLDER, ids=lambda path: path.stem)
+def test_a_stored_judgement_of_older_rules_says_so(path):
+    """What ran on a machine that is not at hand is of the rules of its day, whole, and ours conform."""
+    stored = load(path)
 
-    assert {
-        f"cpu-{release}-tinygpt" for release in ("0.26.5", "0.29.2", "0.30.6", "0.31.2", "0.32.0", "0.32.4")
-    } <= names
-    assert {"cuda-0.32.4-tinygpt", "cpu-0.32.4-mlx.nn", "cpu-0.32.4-plain"} <= names
+    assert int(stored.rule_set) <= int(RULE_SET)
+    assert set(stored.expected) <= {run for entry in all_checks() for run in entry.ids()}
+    assert (stored.exit_code == 0) == (stored.subject["name"] == "tinygpt")
+
+
+def test_judgements_are_stored_of_every_release_and_of_several_backends():
+    """The claims of the README have a report each."""
+    subjects = ("tinygpt", "mlx.nn", "mlx.core", "seed-recipe", "plain")
+
+    assert {path.stem for path in STORED} >= {f"cpu-{each}-{name}" for each in RELEASES for name in subjects}
+    assert {path.stem for path in OLDER} == {f"cuda-0.32.4-{name}" for name in ("tinygpt", "mlx.nn", "plain")}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_judge_is_proven_under_every_release(release):
+    """results/ holds a self-test of each, of these rules, without a broken law."""
+    stored = json.loads((RESULTS / "gate" / f"cpu-{release}-self-test.json").read_text())
+
+    half = [f"V3.half_precision[{mode}]" for mode in ("eager", "compiled")] if Version(release) < ADDMM_IN_HALF else []
+
+    assert (stored["broken"], stored["unprovable"], str(stored["rule_set"])) == ([], half, RULE_SET)

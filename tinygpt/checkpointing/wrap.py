@@ -61,7 +61,7 @@ def checkpoint(module: Callable[..., Any], fn: Callable[..., Any] | None = None)
 
     @functools.wraps(target)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        return _call(target, owner, args, kwargs)
+        return call(target, owner, args, kwargs)
 
     _made.add(checkpointed)
     return checkpointed
@@ -77,7 +77,7 @@ class Checkpointed(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module inside."""
-        return _call(self.module, self.module, args, kwargs)
+        return call(self.module, self.module, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """Look for ``name`` here, then in the module inside."""
@@ -89,8 +89,18 @@ class Checkpointed(nn.Module):
             return getattr(self["module"], name)
 
 
-def _call(fn: Callable[..., Any], module: nn.Module | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run ``fn`` once now, and once more for each backward pass through its result."""
+def call(fn: Callable[..., Any], module: nn.Module | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run ``fn`` once now, and once more for each backward pass through its result.
+
+    Args:
+        fn: What to run.
+        module: Whose parameters it uses, if it is known.
+        args: Its arguments.
+        kwargs: Its arguments by name.
+
+    Raises:
+        CheckpointError: As ``checkpoint`` says.
+    """
     recording = Recording(fn, module, args, kwargs)
     result = Structure(recording.forward(args, kwargs))
     if not result.arrays:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from tinygpt.report.policy_tables import auto_table, estimates_table, frameworks_table, policies_table
 from tinygpt.report.resume_tables import damage_table, kills_table, releases_table, resumes_table
 
@@ -118,16 +120,24 @@ def wrapper_table(records: Sequence[Record]) -> list[str]:
 
 
 def verdicts_table(reports: Sequence[Record]) -> list[str]:
-    """Return the counts of each level of every judgement, as Markdown."""
-    lines = ["| subject | MLX | backend | required | optional | exit code |", "|---" * 6 + "|"]
-    for report in sorted(reports, key=lambda r: (r["subject"]["name"] != "tinygpt", r["environment"]["backend"])):
-        environment, footer = report["environment"], report["footer"]
+    """Return the counts of each level of the judgement of every subject under the newest release, as Markdown."""
+    lines = ["| subject | MLX | backend | rule set | required | optional | exit code |", "|---" * 7 + "|"]
+    newest: dict[tuple[str, str], Record] = {}
+    for report in (each for each in reports if "subject" in each):  # and no self-test
+        key = (report["subject"]["name"], report["environment"]["backend"])
+        newest[key] = max(report, newest.get(key, report), key=_release)
+    for (subject, backend), report in sorted(newest.items(), key=lambda item: (item[0][0] != "tinygpt", item[0][::-1])):
+        footer = report["footer"]
         counts = [
             ", ".join(f"{n} {s.replace('_', ' ')}" for s, n in footer["counts"][level].items()) for level in LEVELS
         ]
-        cells = [report["subject"]["name"], environment["packages"]["mlx"], environment["backend"], *counts]
+        cells = [subject, report["environment"]["packages"]["mlx"], backend, str(report["rule_set"]), *counts]
         lines.append(f"| {' | '.join(cells)} | {footer['exit_code']} |")
     return lines
+
+
+def _release(report: Record) -> Version:
+    return Version(report["environment"]["packages"]["mlx"])
 
 
 def variants_table(reports: Sequence[Record]) -> list[str]:
@@ -173,7 +183,7 @@ def _precision(record: Record) -> list[str]:
 
 # A pattern that matches several files gives the table a list of their contents.
 TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
-    "conformance": ("conformance/*.json", verdicts_table),
+    "conformance": ("*/c[pu][ud]*-*.json", verdicts_table),  # cpu or cuda, in any folder
     "variants": ("variants/*.json", variants_table),
     "h200-precision": ("h200-precision.json", lambda content: precision_table(content["precision"])),
     "h200-rows": ("h200-rows.json", lambda content: rows_table(content["records"], clip_norm=1.0)),

@@ -1,0 +1,181 @@
+"""One model under one wrapper: what two steps leave behind, beside what the plain steps leave."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import mlx.core as mx
+
+from tinygpt.audit.specimen import LENGTH, Specimen, specimen
+from tinygpt.audit.wrapping import wrapped
+from tinygpt.conformance.compare import Difference, differences
+from tinygpt.conformance.tolerances import OTHER_ORDER, Tolerance
+from tinygpt.conformance.trial import Everything, held_arrays, in_a_line, value_and_grad, where
+from tinygpt.errors import AuditError
+from tinygpt.leaves import leaves
+from tinygpt.memory.measure import measure
+
+STEPS = 2
+SHOWN = 3
+LONG = 8 * LENGTH  # tokens of a sequence where memory is read
+MEMORY_TRIALS = 3
+
+# Verdicts.
+WRONG, NAN, REFUSED, USELESS, ROUNDED, RIGHT = "wrong", "nan", "error", "saves nothing", "right but for order", "right"
+UNTRAINABLE, NOT_BUILT = "not trainable plain", "not built"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known of a model under a wrapper.
+
+    Attributes:
+        model: Its name.
+        wrapper: Whose.
+        training: ``full``, ``lora`` or ``qlora``.
+        mode: ``eager`` or ``compiled``.
+        verdict: One of those above.
+        message: What was said, or which leaves are wrong and how far.
+        wrong: How many leaves are unlike plain.
+        leaves: How many there are.
+        blocks: How many blocks there are.
+        recomputed: How many of them ran again for the gradient.
+        plain_bytes: Peak of a plain step, above what was there; 0 if it was not read.
+        peak_bytes: That under the wrapper.
+    """
+
+    model: str
+    wrapper: str
+    training: str
+    mode: str
+    verdict: str
+    message: str = ""
+    wrong: int = 0
+    leaves: int = 0
+    blocks: int = 0
+    recomputed: int = 0
+    plain_bytes: int = 0
+    peak_bytes: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What steps leave behind."""
+
+    values: Mapping[str, Any]
+    gradients: Mapping[str, Any]
+    rest: Mapping[str, Any]  # buffers, and the next random draw
+    runs: Sequence[int] = field(default_factory=list)
+
+
+def examine(name: str, wrappers: Sequence[str], *, training: str = "full", mode: str = "eager") -> list[Finding]:
+    """Judge a model under some wrappers.
+
+    Args:
+        name: As ``specimen`` takes it.
+        wrappers: Of ``tinygpt.audit.wrapping.WRAPPERS``.
+        training: ``full``, ``lora`` or ``qlora``.
+        mode: ``eager`` or ``compiled``.
+    """
+    try:
+        specimen(name, training)
+    except Exception as error:
+        return [Finding(name, wrapper, training, mode, NOT_BUILT, _said(error)) for wrapper in wrappers]
+    try:
+        plain = _seen(name, "plain", training, mode)
+    except Exception as error:
+        return [Finding(name, wrapper, training, mode, UNTRAINABLE, _said(error)) for wrapper in wrappers]
+    return [_judged(name, wrapper, training, mode, plain) for wrapper in wrappers]
+
+
+def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> Finding:
+    found = Finding(name, wrapper, training, mode, RIGHT, leaves=len(plain.gradients) // STEPS, blocks=len(plain.runs))
+    try:
+        seen = _seen(name, wrapper, training, mode)
+    except Exception as error:
+        return replace(found, verdict=REFUSED, message=_said(error))
+    found = replace(found, recomputed=sum(a > b for a, b in zip(seen.runs, plain.runs, strict=True)))
+    unlike, far = (_differences(seen, plain, tolerance) for tolerance in (None, OTHER_ORDER))
+    if far:
+        shown = "; ".join(map(str, far[:SHOWN])) + ("; …" if len(far) > SHOWN else "")
+        wrong = {each.leaf.partition(".")[2] for each in far}  # whatever the step
+        return replace(found, verdict=_kind(seen, plain), message=shown, wrong=len(wrong))
+    if not found.recomputed:
+        return replace(found, verdict=USELESS, message="no block ran again")
+    return replace(found, verdict=ROUNDED, message=str(unlike[0])) if unlike else found
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, AuditError):
+        return str(error)
+    return f"{type(error).__name__}: {in_a_line(error)}{where(error)}"
+
+
+def _differences(seen: _Seen, plain: _Seen, tolerance: Tolerance | None) -> list[Difference]:
+    """Return how what was left behind differs, beyond a tolerance if there is one."""
+    pairs = [(seen.values, plain.values), (seen.gradients, plain.gradients), (seen.rest, plain.rest)]
+    if tolerance is None:
+        return [each for got, expected in pairs for each in differences(got, expected)]
+    loose = Everything()
+    return [each for got, expected in pairs for each in differences(got, expected, loose=loose, tolerance=tolerance)]
+
+
+def _kind(seen: _Seen, plain: _Seen) -> str:
+    """Return whether what is wrong is no number where plain MLX has one."""
+    finite = [
+        all(bool(mx.all(mx.isfinite(array)).item()) for array in [*each.values.values(), *each.gradients.values()])
+        for each in (seen, plain)
+    ]
+    return NAN if finite == [False, True] else WRONG
+
+
+def _seen(name: str, wrapper: str, training: str, mode: str) -> _Seen:
+    found = specimen(name, training)
+    with wrapped(found.model, wrapper) as runs:
+        step = _step(found, mode)
+        mx.random.seed(STEPS)
+        results = []
+        for _ in range(STEPS):
+            results.append(step(*found.batch))
+            mx.eval(results[-1], found.model.state)
+    gradients = {
+        f"step {number}.{leaf}": array
+        for number, (_, tree) in enumerate(results, start=1)
+        for leaf, array in leaves(tree).items()
+    }
+    return _Seen(
+        {f"step {number}.loss": value for number, (value, _) in enumerate(results, start=1)},
+        gradients,
+        {"buffers": held_arrays(found.model), "draw": mx.random.uniform(shape=(4,))},
+        [len(each) for each in runs],
+    )
+
+
+def _step(found: Specimen, mode: str) -> Any:
+    return value_and_grad(found.model, lambda *batch: found.loss(found.model, *batch), compiled=mode == "compiled")
+
+
+def peak_bytes(name: str, wrapper: str, training: str = "full", mode: str = "eager") -> int:
+    """Return the peak of a step, above what was there.
+
+    Args:
+        name: As ``specimen`` takes it; of a tiny model the sequences are long, so that activations outweigh gradients.
+        wrapper: Of ``WRAPPERS``.
+        training: As in ``examine``.
+        mode: As in ``examine``.
+    """
+    found = specimen(name, training, length=LONG)
+    with wrapped(found.model, wrapper):
+        step = _step(found, mode)
+
+        def work() -> Any:
+            result = step(*found.batch)
+            mx.eval(result)
+            return result
+
+        work()
+        return measure(work, schedule="whole tree", trials=MEMORY_TRIALS).peak_bytes
