@@ -89,7 +89,11 @@ def examine(name: str, wrappers: Sequence[str], *, training: str = "full", mode:
         plain = _seen(name, "plain", training, mode)
     except Exception as error:
         return [Finding(name, wrapper, training, mode, UNTRAINABLE, _said(error)) for wrapper in wrappers]
-    return [_judged(name, wrapper, training, mode, plain) for wrapper in wrappers]
+    found = [_judged(name, wrapper, training, mode, plain) for wrapper in wrappers]
+    if training != "full" or mode != "eager":
+        return found
+    plain_bytes = peak_bytes(name, "plain")
+    return [_with_peaks(each, plain_bytes) for each in found]
 
 
 def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> Finding:
@@ -107,6 +111,13 @@ def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> 
     if not found.recomputed:
         return replace(found, verdict=USELESS, message="no block ran again")
     return replace(found, verdict=ROUNDED, message=str(unlike[0])) if unlike else found
+
+
+def _with_peaks(found: Finding, plain_bytes: int) -> Finding:
+    """Return a finding with peaks; where gradients are wrong, a peak says nothing."""
+    if found.verdict not in (RIGHT, ROUNDED):
+        return found
+    return replace(found, plain_bytes=plain_bytes, peak_bytes=peak_bytes(found.model, found.wrapper))
 
 
 def _said(error: Exception) -> str:
@@ -159,18 +170,16 @@ def _step(found: Specimen, mode: str) -> Any:
     return value_and_grad(found.model, lambda *batch: found.loss(found.model, *batch), compiled=mode == "compiled")
 
 
-def peak_bytes(name: str, wrapper: str, training: str = "full", mode: str = "eager") -> int:
-    """Return the peak of a step, above what was there.
+def peak_bytes(name: str, wrapper: str) -> int:
+    """Return the peak of an eager step of all parameters, above what was there.
 
     Args:
         name: As ``specimen`` takes it; of a tiny model the sequences are long, so that activations outweigh gradients.
         wrapper: Of ``WRAPPERS``.
-        training: As in ``examine``.
-        mode: As in ``examine``.
     """
-    found = specimen(name, training, length=LONG)
+    found = specimen(name, length=LONG)
     with wrapped(found.model, wrapper):
-        step = _step(found, mode)
+        step = _step(found, "eager")
 
         def work() -> Any:
             result = step(*found.batch)

@@ -58,9 +58,7 @@ def specimen(name: str, training: str = "full", *, length: int = LENGTH) -> Spec
     elif name in architectures():
         found = _of_tokens(build(name), length)
     else:
-        raise AuditError(
-            f"[audit] {name}: got no such model, expected one of mlx-lm's, a folder or package.module:build"
-        )
+        raise AuditError(f"[audit] {name}: got no such model, expected one of mlx-lm's, a folder or an address")
     if training != "full":
         with_adapters(found.model, bits=4 if training == "qlora" else None)
     mx.eval(found.model.state)
@@ -105,7 +103,7 @@ def next_token_loss(model: nn.Module, tokens: mx.array, targets: mx.array) -> mx
         targets: Shape (B, T).
     """
     result = model(tokens)
-    logits = getattr(result, "logits", result[0] if isinstance(result, tuple) else result)
+    logits: Any = getattr(result, "logits", result[0] if isinstance(result, tuple) else result)
     return nn.losses.cross_entropy(logits.astype(mx.float32), targets).mean()
 
 

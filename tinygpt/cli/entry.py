@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from tinygpt.cli import benchmark, estimate, gate, info, judge, matrix, plots, train
+from tinygpt.cli import audit, benchmark, estimate, gate, info, judge, matrix, plots, train
 from tinygpt.errors import GuardError, OutputError, SaveError, TinyGPTError, TrainingError, UsageError
 from tinygpt.printable import printable
 
@@ -31,7 +31,7 @@ PAIRS: dict[tuple[str, ...], Callable[[argparse.ArgumentParser], None]] = {
     ("report", "plots"): plots.add,
     ("gate", "compare"): gate.add_compare,
 }
-JUDGES = ("check", "report", "gate")
+JUDGES = ("check", "report", "gate", "audit")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -124,6 +124,13 @@ def parser() -> argparse.ArgumentParser:
             help="may we bump MLX?",
             description="Judge a wrapper under two MLX releases, or all of them, and tell what changed.",
             epilog=f"Without a network: {_others('gate')}.",
+        )
+    )
+    audit.add(
+        commands.add_parser(
+            "audit",
+            help="judge other people's models",
+            description="Compare models of mlx-lm, or your own, plain and checkpointed.",
         )
     )
     return top

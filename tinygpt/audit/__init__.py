@@ -1,0 +1,1 @@
+"""Other people's models under checkpointing: theirs and ours."""

@@ -1,0 +1,75 @@
+"""``tinygpt audit``: other people's models under checkpointing. Exit code 0 all right, 1 not, 3 bad input."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tinygpt.errors import ReportError, UsageError
+from tinygpt.report.audit import as_markdown, as_text, exit_code
+
+MLX_LM = "mlx-lm"
+TRAININGS = ("full", "lora", "qlora")
+
+
+def add(audit: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add = audit.add_argument
+    add("target", metavar="TARGET", help="mlx-lm, a folder with a model of mlx-lm's, or package.module:build")
+    add("--model", action="append", metavar="NAME", help="an architecture of mlx-lm (default: all); may be repeated")
+    add(
+        "--wrapper",
+        action="append",
+        choices=("mlx-lm", "tinygpt", "mlx.nn"),
+        help="whose (default: mlx-lm and tinygpt); may be repeated",
+    )
+    add("--training", action="append", choices=TRAININGS, help="what is trained (default: full); may be repeated")
+    add("--compiled", action="store_true", help="inside mx.compile, too")
+    add("--report", type=Path, metavar="FILE", help="write everything as JSON")
+    add("--markdown", type=Path, metavar="FILE", help="write the table")
+    audit.set_defaults(run=_audit)
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from tinygpt.audit.audit import audit  # noqa: PLC0415  (MLX only when it is needed)
+
+    report = audit(
+        _names(arguments),
+        arguments.wrapper or ["mlx-lm", "tinygpt"],
+        trainings=arguments.training or ["full"],
+        modes=["eager", "compiled"] if arguments.compiled else ["eager"],
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(as_text(report))
+    for path, text in (
+        (arguments.report, json.dumps(report, indent=1, ensure_ascii=False) + "\n"),
+        (arguments.markdown, as_markdown(report)),
+    ):
+        if path is not None:
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise ReportError(f"[audit] {path}: got {error.strerror}, expected a file to write to") from error
+    return exit_code(report)
+
+
+def _names(arguments: argparse.Namespace) -> list[str]:
+    """Return the names of the models to examine."""
+    from tinygpt.audit.configurations import architectures  # noqa: PLC0415
+
+    for path in (arguments.report, arguments.markdown):
+        if path is not None and not path.parent.is_dir():
+            raise UsageError(f"[audit] {path}: got no such folder, expected a file to write to")
+    if arguments.target != MLX_LM:
+        if arguments.model:
+            raise UsageError(f"[audit] --model {arguments.model[0]}: got it with {arguments.target}, expected mlx-lm")
+        if ":" not in arguments.target and not (Path(arguments.target) / "config.json").is_file():
+            raise UsageError(
+                f"[audit] {arguments.target}: got no folder with a config.json, expected mlx-lm, a folder or an address"
+            )
+        return [arguments.target]
+    known = architectures()
+    unknown = [name for name in arguments.model or [] if name not in known]
+    if unknown:
+        raise UsageError(f"[audit] --model {unknown[0]}: got no such architecture, expected one of {', '.join(known)}")
+    return list(arguments.model or known)
