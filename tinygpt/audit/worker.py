@@ -33,7 +33,8 @@ class Worker:
             AuditError: The process died of it, or did not come to an end.
         """
         process = self._started()
-        assert process.stdin is not None and process.stdout is not None  # noqa: PT018  (for the type checker)
+        if process.stdin is None or process.stdout is None:
+            raise AuditError(f"[audit] {name}: got a process without pipes, expected to talk to it")
         process.stdin.write(json.dumps([name, list(wrappers), training, mode]) + "\n")
         process.stdin.flush()
         line = self._line(process.stdout)
@@ -48,9 +49,8 @@ class Worker:
     def stop(self) -> None:
         """End the process."""
         if self._process is not None:
-            if self._process.poll() is None:
-                self._process.kill()
-            self._process.wait()
+            self._process.kill()
+            self._process.communicate()  # closes the pipes, too
             self._process = None
 
     def _started(self) -> "subprocess.Popen[str]":

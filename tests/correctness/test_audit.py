@@ -1,0 +1,257 @@
+"""The audit of other people's models: every verdict has a wrapper that earns it."""
+
+import json
+import subprocess
+import sys
+import types
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+
+from tinygpt.audit.audit import audit
+from tinygpt.audit.configurations import architectures, tiny_config
+from tinygpt.audit.examination import Finding, examine
+from tinygpt.audit.specimen import specimen
+from tinygpt.audit.wrapping import WRAPPERS, wrapped
+from tinygpt.checkpointing import blocks_of
+from tinygpt.cli import main
+from tinygpt.conformance.cases import MLPBlock
+from tinygpt.errors import AuditError
+from tinygpt.faults.gradients import closure_capture, gradient_not_a_number
+from tinygpt.report.audit import as_markdown, as_text
+
+MODEL = """
+import mlx.core as mx
+from tinygpt.conformance.cases import MLPBlock, Stack, energy
+
+def build():
+    model = Stack([MLPBlock(8, 0.2) for _ in range(3)])
+    return model, mx.random.normal((2, 5, 8)), lambda model, x: energy(model(x))
+
+def fails():
+    raise ValueError("no weights")
+
+def dies():
+    import os
+    os.abort()
+
+def nothing():
+    return None
+
+def deaf():
+    model, x, loss = build()
+    return model, x, lambda model, x: mx.random.bits((2,)).astype(mx.float32).sum() if False else undefined
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Return the name of a module with models of somebody's own."""
+    (tmp_path / "mine_audited.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "mine_audited"
+    sys.modules.pop("mine_audited", None)
+
+
+def around(wrap):
+    """Return how a wrapper for functions is put around every block."""
+
+    def put(model):
+        for block in blocks_of(model).values():
+            kind = type(block)
+
+            def call(self, *args, _kind=kind):
+                return wrap(self, types.MethodType(_kind.__call__, self))(*args)
+
+            block.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+
+    return put
+
+
+def refusing(model):
+    """Refuse every block when it is called."""
+    for block in blocks_of(model).values():
+
+        def call(*_):
+            raise TypeError("cannot wrap this")
+
+        block.__class__ = type("Refused", (type(block),), {"__call__": call})
+
+
+PLANTED = {
+    "captured parameters": (around(closure_capture), "wrong", "all zeros"),
+    "not a number": (around(gradient_not_a_number), "nan", "not finite"),
+    "nothing": (lambda _: None, "saves nothing", "no block ran again"),
+    "refuses": (refusing, "error", "TypeError: cannot wrap this (at test_audit.py"),
+}
+
+
+@pytest.mark.parametrize(("put", "verdict", "words"), PLANTED.values(), ids=PLANTED)
+def test_planted_wrappers_get_what_they_deserve(mine, monkeypatch, put, verdict, words):
+    """A wrapper that is wrong, no number, useless or broken is told as such."""
+    monkeypatch.setitem(WRAPPERS, "planted", put)
+
+    (found,) = examine(f"{mine}:build", ["planted"])
+
+    assert (found.verdict, words in found.message) == (verdict, True), found
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_ours_is_right_and_saves(mine, mode):
+    """Loss, gradients, random state and buffers are plain's to the bit, and every block runs again."""
+    ours, theirs = examine(f"{mine}:build", ["tinygpt", "mlx.nn"], mode=mode)
+
+    assert (ours.verdict, ours.recomputed, ours.blocks, ours.leaves) == ("right", 3, 3, 18)
+    assert (theirs.verdict, theirs.wrong > 0) == ("wrong", True)  # dropout is drawn anew
+    assert (ours.peak_bytes > 0) == (mode == "eager")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "words"),
+    [
+        ("fails", "not built", "got ValueError: no weights, expected to build it"),
+        ("nothing", "not built", "got NoneType, expected (model, batch, loss)"),
+        ("missing", "not built", "has no attribute 'missing'"),
+        ("deaf", "not trainable plain", "NameError: name 'undefined' is not defined"),
+    ],
+)
+def test_model_that_cannot_be_judged_says_why(mine, name, verdict, words):
+    """It is a finding, not an exception."""
+    (found,) = examine(f"{mine}:{name}", ["tinygpt"])
+
+    assert (found.verdict, words in found.message) == (verdict, True), found
+
+
+def test_name_of_nothing_is_refused():
+    """Neither an architecture, nor a folder, nor an address."""
+    with pytest.raises(AuditError, match="got no such model"):
+        specimen("no-such-model")
+
+
+def test_model_is_given_back(mine):
+    """Also where a wrapper patches a class: other models of it are as they were, and so is this one."""
+    found = specimen(f"{mine}:build")
+    methods = dict(vars(MLPBlock))
+    tuner = types.ModuleType("tuner")
+
+    def patching(model):
+        kind = type(model.blocks[0])
+        tuner.patched = kind
+        kind.__call__ = lambda *_: None
+
+    WRAPPERS["patching"] = patching
+    try:
+        with wrapped(found.model, "patching"):
+            assert found.model.blocks[0](mx.ones((1, 8))) is None
+    finally:
+        del WRAPPERS["patching"]
+
+    assert dict(vars(MLPBlock)) == methods
+    assert [type(block) for block in found.model.blocks] == [MLPBlock] * 3
+    assert tuner.patched is not MLPBlock
+
+
+def test_model_that_takes_the_process_down_is_told(mine):
+    """And the next one is judged all the same."""
+    report = audit([f"{mine}:dies", f"{mine}:build"], ["tinygpt"])
+
+    assert [each["verdict"] for each in report["findings"]] == ["error", "right"]
+    assert "an interpreter that died" in report["findings"][0]["message"]
+
+
+def test_command_tells_and_stores(mine, tmp_path, monkeypatch, capsys):
+    """Exit code, text, JSON and Markdown agree."""
+    monkeypatch.chdir(tmp_path)
+
+    code = main(
+        [
+            "audit",
+            f"{mine}:build",
+            "--wrapper",
+            "tinygpt",
+            "--wrapper",
+            "mlx.nn",
+            "--report",
+            "a.json",
+            "--markdown",
+            "a.md",
+        ]
+    )
+
+    report = json.loads((tmp_path / "a.json").read_text())
+    assert code == 1
+    assert [each["verdict"] for each in report["findings"]] == ["right", "wrong"]
+    assert "WRONG mine_audited:build under mlx.nn: " in capsys.readouterr().out
+    assert "| mine_audited:build | full | eager | 3 | right, peak " in (tmp_path / "a.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["nothing"], "got no folder with a config.json"),
+        (["a:b", "--model", "llama"], "got it with a:b, expected mlx-lm"),
+        (["a:b", "--report", "no/such/folder.json"], "got no such folder"),
+    ],
+)
+def test_bad_input_is_one_line(words, problem, capsys):
+    """And exit code 3."""
+    assert main(["audit", *words]) == 3
+    assert problem in capsys.readouterr().err
+
+
+def test_report_hides_nothing():
+    """Every verdict is counted, whatever is in a message."""
+    found = Finding("a", "w", "qlora", "compiled", "wrong", "x | <b>\x1b", 1, 2, 4, 3, 10, 5).as_dict()
+    where = {"packages": {"mlx": "2"}, "backend": "cpu"}
+    report = {"findings": [found], "mlx_lm": "1", "environment": where, "seconds": 1}
+
+    assert "WRONG a under w (qlora, compiled): 1 of 2 leaves" in as_text(report)
+    assert "| a | qlora | compiled | 4 | wrong, 1/2 leaves, 3/4 blocks, peak 0.50 |" in as_markdown(report)
+    assert "\x1b" not in as_text(report) + as_markdown(report)
+
+
+LM = pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import mlx_lm"], capture_output=True, check=False).returncode != 0,
+    reason="mlx-lm is not installed, or cannot be imported under this MLX",
+)
+
+
+@LM
+@pytest.mark.parametrize("training", ["full", "lora", "qlora"])
+def test_llama_is_right_under_ours(training):
+    """On a frozen base, and on one of 4 bits, with dropout in the adapters, too."""
+    (found,) = examine("llama", ["tinygpt"], training=training)
+
+    assert (found.verdict, found.recomputed) == ("right", found.blocks), found
+
+
+@LM
+def test_keys_that_cross_by_the_side_are_seen():
+    """afm7 reads the keys of its last block out of a cache: wrong under mlx-lm's own wrapper, right under ours."""
+    theirs, ours = examine("afm7", ["mlx-lm", "tinygpt"])
+
+    assert (theirs.verdict, theirs.wrong > 10) == ("wrong", True)
+    assert (ours.verdict, ours.recomputed) == ("right", ours.blocks)
+
+
+@LM
+def test_every_architecture_has_a_configuration():
+    """Fields are complete, without building the models."""
+    names = architectures()
+
+    assert len(names) >= 60
+    assert all(tiny_config(name)["model_type"] == name for name in names)
+
+
+def test_block_is_counted_outside_of_the_model():
+    """Runs are counted, and the counting leaves no parameter behind."""
+    model = nn.Module()
+    model.blocks = [MLPBlock(8)]
+    names = set(dict(model.named_modules()))
+
+    with wrapped(model, "plain") as runs:
+        model.blocks[0](mx.ones((1, 8)))
+
+    assert list(runs) == [[1]]
+    assert set(dict(model.named_modules())) == names
