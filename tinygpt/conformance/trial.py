@@ -270,7 +270,8 @@ def _why_not_compiled() -> str:
             reason = f"plain MLX {version('mlx')} cannot compile here: {in_a_line(error)}"
             if HALF_WRITTEN[0] not in reason:
                 break
-        return "" if len(traces) < calls else NOTHING_COMPILED
+        else:
+            return "" if len(traces) < calls else NOTHING_COMPILED
     return reason
 
 
