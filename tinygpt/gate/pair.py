@@ -1,5 +1,6 @@
 """Two releases: judged, raced and compared."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 
@@ -23,7 +24,8 @@ def pair(session: Session, base: Release, candidate: Release) -> Outcome:
         GateError: An environment cannot be built, or a subject cannot be judged under the release that is in use.
     """
     names = [f"base-{base.label}", f"candidate-{candidate.label}"]
-    sides = [session.environment(each) for each in (base, candidate)]
+    with ThreadPoolExecutor() as pool:  # to download and unpack is not to compute
+        sides = list(pool.map(session.environment, (base, candidate)))
     before = session.judged(sides[0], names[0])
     for reason in before.absent.values():  # the candidate would have nothing to be compared with
         raise UnjudgedError(reason)
