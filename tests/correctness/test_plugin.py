@@ -1,8 +1,15 @@
 """The pytest plugin, run by pytest on tests of its own."""
 
+import importlib.util
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 pytest_plugins = ["pytester"]
 
@@ -82,3 +89,18 @@ def test_unwritable_report_is_a_usage_error(run):
     result.stderr.fnmatch_lines(
         ["*memory-report] /nowhere/report.json: got no such folder, expected a file to write to*"]
     )
+
+
+def test_tests_of_a_file_stay_in_one_process():
+    """What measures memory must be alone: pytest and pytest-xdist have to agree on where the name of a group stands."""
+    if importlib.util.find_spec("xdist") is None:
+        pytest.skip("pytest-xdist is not installed")
+    files = [f"tests/correctness/{name}.py" for name in ("test_trees", "test_plots_labels")]
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-v", "-p", "no:cacheprovider", *files]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = re.findall(r"\[(gw\d)\].*(test_trees|test_plots_labels)\.py", done.stdout)
+
+    assert done.returncode == 0, done.stdout
+    assert {file for _, file in ran} == {"test_trees", "test_plots_labels"}
+    assert len(set(ran)) == 2, "the tests of a file ran in several processes: --dist loadgroup groups nothing"
