@@ -11,8 +11,10 @@ import pytest
 
 from tinygpt.audit.audit import audit
 from tinygpt.audit.configurations import architectures, tiny_config
-from tinygpt.audit.examination import Finding, examine
+from tinygpt.audit.examination import examine
+from tinygpt.audit.finding import Finding
 from tinygpt.audit.specimen import specimen
+from tinygpt.audit.worker import Worker
 from tinygpt.audit.wrapping import WRAPPERS, wrapped
 from tinygpt.checkpointing import blocks_of
 from tinygpt.cli import main
@@ -24,6 +26,8 @@ from tinygpt.report.audit import as_markdown, as_text
 MODEL = """
 import mlx.core as mx
 from tinygpt.conformance.cases import MLPBlock, Stack, energy
+
+mx.random.uniform()  # as an import of mlx-lm's may do: the first model of a process must be that of all others
 
 def build():
     model = Stack([MLPBlock(8, 0.2) for _ in range(3)])
@@ -40,8 +44,8 @@ def nothing():
     return None
 
 def deaf():
-    model, x, loss = build()
-    return model, x, lambda model, x: mx.random.bits((2,)).astype(mx.float32).sum() if False else undefined
+    model, x, _ = build()
+    return model, x, lambda model, x: undefined
 """
 
 
@@ -129,27 +133,23 @@ def test_name_of_nothing_is_refused():
         specimen("no-such-model")
 
 
-def test_model_is_given_back(mine):
+def test_model_is_given_back(mine, monkeypatch):
     """Also where a wrapper patches a class: other models of it are as they were, and so is this one."""
     found = specimen(f"{mine}:build")
     methods = dict(vars(MLPBlock))
-    tuner = types.ModuleType("tuner")
+    patched = []
 
     def patching(model):
-        kind = type(model.blocks[0])
-        tuner.patched = kind
-        kind.__call__ = lambda *_: None
+        patched.append(type(model.blocks[0]))
+        patched[0].__call__ = lambda *_: None
 
-    WRAPPERS["patching"] = patching
-    try:
-        with wrapped(found.model, "patching"):
-            assert found.model.blocks[0](mx.ones((1, 8))) is None
-    finally:
-        del WRAPPERS["patching"]
+    monkeypatch.setitem(WRAPPERS, "patching", patching)
+    with wrapped(found.model, "patching"):
+        assert found.model.blocks[0](mx.ones((1, 8))) is None
 
     assert dict(vars(MLPBlock)) == methods
     assert [type(block) for block in found.model.blocks] == [MLPBlock] * 3
-    assert tuner.patched is not MLPBlock
+    assert patched[0] is not MLPBlock
 
 
 def test_model_that_takes_the_process_down_is_told(mine):
@@ -211,13 +211,15 @@ def test_report_hides_nothing():
     assert "\x1b" not in as_text(report) + as_markdown(report)
 
 
-LM = pytest.mark.skipif(
-    subprocess.run([sys.executable, "-c", "import mlx_lm"], capture_output=True, check=False).returncode != 0,
-    reason="mlx-lm is not installed, or cannot be imported under this MLX",
-)
+@pytest.fixture(scope="module")
+def mlx_lm():
+    """Skip where mlx-lm cannot be used."""
+    done = subprocess.run([sys.executable, "-c", "import mlx_lm"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mlx-lm cannot be imported under this MLX: {done.stderr.strip().splitlines()[-1]}")
 
 
-@LM
+@pytest.mark.usefixtures("mlx_lm")
 @pytest.mark.parametrize("training", ["full", "lora", "qlora"])
 def test_llama_is_right_under_ours(training):
     """On a frozen base, and on one of 4 bits, with dropout in the adapters, too."""
@@ -226,7 +228,7 @@ def test_llama_is_right_under_ours(training):
     assert (found.verdict, found.recomputed) == ("right", found.blocks), found
 
 
-@LM
+@pytest.mark.usefixtures("mlx_lm")
 def test_keys_that_cross_by_the_side_are_seen():
     """afm7 reads the keys of its last block out of a cache: wrong under mlx-lm's own wrapper, right under ours."""
     theirs, ours = examine("afm7", ["mlx-lm", "tinygpt"])
@@ -235,13 +237,34 @@ def test_keys_that_cross_by_the_side_are_seen():
     assert (ours.verdict, ours.recomputed) == ("right", ours.blocks)
 
 
-@LM
+@pytest.mark.usefixtures("mlx_lm")
 def test_every_architecture_has_a_configuration():
     """Fields are complete, without building the models."""
     names = architectures()
 
     assert len(names) >= 60
     assert all(tiny_config(name)["model_type"] == name for name in names)
+
+
+def test_block_that_stands_twice_is_one_block():
+    """Its runs are counted together, and it has its class back once."""
+    model, block = nn.Module(), MLPBlock(8)
+    model.blocks = [block, block]
+
+    with wrapped(model, "tinygpt") as runs:
+        model.blocks[0](model.blocks[1](mx.ones((1, 8))))
+
+    assert list(runs) == [[1, 1]]
+    assert type(block) is MLPBlock
+
+
+def test_closed_worker_examines_nothing(mine):
+    """After Ctrl-C nobody starts another process."""
+    worker = Worker()
+    worker.close()
+
+    with pytest.raises(AuditError, match="got closed"):
+        worker.examine(f"{mine}:build", ["tinygpt"], "full", "eager")
 
 
 def test_block_is_counted_outside_of_the_model():

@@ -10,11 +10,11 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
+from tinygpt.audit.finding import REFUSED, Finding
 from tinygpt.audit.worker import Worker
 from tinygpt.environment import describe
 from tinygpt.errors import AuditError
 
-DIED = "error"
 WORKERS = min(os.cpu_count() or 1, 8)
 
 Say = Callable[[str], object]
@@ -47,11 +47,12 @@ def audit(
     found: list[Record] = []
     with ExitStack() as stack:
         idle: SimpleQueue[Worker] = SimpleQueue()
+        pool = ThreadPoolExecutor(WORKERS)
+        stack.callback(pool.shutdown, cancel_futures=True)
         for _ in range(min(WORKERS, len(tasks))):
             worker = Worker()
-            stack.callback(worker.stop)
+            stack.callback(worker.close)  # before it is waited for: on Ctrl-C nobody waits for a model
             idle.put(worker)
-        pool = stack.enter_context(ThreadPoolExecutor(WORKERS))
         for number, records in enumerate(pool.map(lambda task: _examined(idle, task, wrappers), tasks), start=1):
             found += records
             say(f"[{number}/{len(tasks)}] {_line(records)}")
@@ -87,15 +88,7 @@ def _one_by_one(worker: Worker, task: Task, wrappers: Sequence[str]) -> Iterator
 
 def _died(task: Task, wrapper: str, error: AuditError) -> Record:
     name, training, mode = task
-    return {
-        "model": name,
-        "wrapper": wrapper,
-        "training": training,
-        "mode": mode,
-        "verdict": DIED,
-        "message": str(error),
-        **dict.fromkeys(("wrong", "leaves", "blocks", "recomputed", "plain_bytes", "peak_bytes"), 0),
-    }
+    return Finding(name, wrapper, training, mode, REFUSED, str(error)).as_dict()
 
 
 def _line(records: Sequence[Record]) -> str:

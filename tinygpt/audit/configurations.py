@@ -15,7 +15,8 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
-from tinygpt.audit.tiny import ARCHITECTURES, FIELDS, UNUSED_IMPORTS, Of
+from tinygpt.audit.tiny import FIELDS, UNUSED_IMPORTS, Of
+from tinygpt.audit.tiny_architectures import ARCHITECTURES
 from tinygpt.errors import AuditError
 
 NOISE = 0.02  # of a parameter that starts as zeros, as large as the usual first weights

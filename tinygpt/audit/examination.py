@@ -1,15 +1,16 @@
 """One model under one wrapper: what two steps leave behind, beside what the plain steps leave."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
 
+from tinygpt.audit.finding import NAN, NOT_BUILT, REFUSED, RIGHT, ROUNDED, UNTRAINABLE, USELESS, WRONG, Finding
 from tinygpt.audit.specimen import LENGTH, Specimen, specimen
 from tinygpt.audit.wrapping import wrapped
 from tinygpt.conformance.compare import Difference, differences
-from tinygpt.conformance.tolerances import OTHER_ORDER, Tolerance
+from tinygpt.conformance.tolerances import OTHER_ORDER
 from tinygpt.conformance.trial import Everything, held_arrays, in_a_line, value_and_grad, where
 from tinygpt.errors import AuditError
 from tinygpt.leaves import leaves
@@ -20,47 +21,6 @@ SHOWN = 3
 LONG = 8 * LENGTH  # tokens of a sequence where memory is read
 MEMORY_TRIALS = 3
 
-# Verdicts.
-WRONG, NAN, REFUSED, USELESS, ROUNDED, RIGHT = "wrong", "nan", "error", "saves nothing", "right but for order", "right"
-UNTRAINABLE, NOT_BUILT = "not trainable plain", "not built"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is known of a model under a wrapper.
-
-    Attributes:
-        model: Its name.
-        wrapper: Whose.
-        training: ``full``, ``lora`` or ``qlora``.
-        mode: ``eager`` or ``compiled``.
-        verdict: One of those above.
-        message: What was said, or which leaves are wrong and how far.
-        wrong: How many leaves are unlike plain.
-        leaves: How many there are.
-        blocks: How many blocks there are.
-        recomputed: How many of them ran again for the gradient.
-        plain_bytes: Peak of a plain step, above what was there; 0 if it was not read.
-        peak_bytes: That under the wrapper.
-    """
-
-    model: str
-    wrapper: str
-    training: str
-    mode: str
-    verdict: str
-    message: str = ""
-    wrong: int = 0
-    leaves: int = 0
-    blocks: int = 0
-    recomputed: int = 0
-    plain_bytes: int = 0
-    peak_bytes: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class _Seen:
@@ -69,7 +29,7 @@ class _Seen:
     values: Mapping[str, Any]
     gradients: Mapping[str, Any]
     rest: Mapping[str, Any]  # buffers, and the next random draw
-    runs: Sequence[int] = field(default_factory=list)
+    runs: Sequence[int]
 
 
 def examine(name: str, wrappers: Sequence[str], *, training: str = "full", mode: str = "eager") -> list[Finding]:
@@ -82,11 +42,11 @@ def examine(name: str, wrappers: Sequence[str], *, training: str = "full", mode:
         mode: ``eager`` or ``compiled``.
     """
     try:
-        specimen(name, training)
+        built = specimen(name, training)
     except Exception as error:
         return [Finding(name, wrapper, training, mode, NOT_BUILT, _said(error)) for wrapper in wrappers]
     try:
-        plain = _seen(name, "plain", training, mode)
+        plain = _seen(built, "plain", mode)
     except Exception as error:
         return [Finding(name, wrapper, training, mode, UNTRAINABLE, _said(error)) for wrapper in wrappers]
     found = [_judged(name, wrapper, training, mode, plain) for wrapper in wrappers]
@@ -99,11 +59,12 @@ def examine(name: str, wrappers: Sequence[str], *, training: str = "full", mode:
 def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> Finding:
     found = Finding(name, wrapper, training, mode, RIGHT, leaves=len(plain.gradients) // STEPS, blocks=len(plain.runs))
     try:
-        seen = _seen(name, wrapper, training, mode)
+        seen = _seen(specimen(name, training), wrapper, mode)
     except Exception as error:
         return replace(found, verdict=REFUSED, message=_said(error))
     found = replace(found, recomputed=sum(a > b for a, b in zip(seen.runs, plain.runs, strict=True)))
-    unlike, far = (_differences(seen, plain, tolerance) for tolerance in (None, OTHER_ORDER))
+    unlike = _differences(seen, plain)
+    far = _differences(seen, plain, loose=Everything(), tolerance=OTHER_ORDER) if unlike else []
     if far:
         shown = "; ".join(map(str, far[:SHOWN])) + ("; …" if len(far) > SHOWN else "")
         wrong = {each.leaf.partition(".")[2] for each in far}  # whatever the step
@@ -126,13 +87,10 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {in_a_line(error)}{where(error)}"
 
 
-def _differences(seen: _Seen, plain: _Seen, tolerance: Tolerance | None) -> list[Difference]:
-    """Return how what was left behind differs, beyond a tolerance if there is one."""
+def _differences(seen: _Seen, plain: _Seen, **how: Any) -> list[Difference]:
+    """Return how what was left behind differs, as ``differences`` is asked for it."""
     pairs = [(seen.values, plain.values), (seen.gradients, plain.gradients), (seen.rest, plain.rest)]
-    if tolerance is None:
-        return [each for got, expected in pairs for each in differences(got, expected)]
-    loose = Everything()
-    return [each for got, expected in pairs for each in differences(got, expected, loose=loose, tolerance=tolerance)]
+    return [each for got, expected in pairs for each in differences(got, expected, **how)]
 
 
 def _kind(seen: _Seen, plain: _Seen) -> str:
@@ -144,8 +102,7 @@ def _kind(seen: _Seen, plain: _Seen) -> str:
     return NAN if finite == [False, True] else WRONG
 
 
-def _seen(name: str, wrapper: str, training: str, mode: str) -> _Seen:
-    found = specimen(name, training)
+def _seen(found: Specimen, wrapper: str, mode: str) -> _Seen:
     with wrapped(found.model, wrapper) as runs:
         step = _step(found, mode)
         mx.random.seed(STEPS)

@@ -11,14 +11,13 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_unflatten
 
-from tinygpt.audit.configurations import architectures, build
+from tinygpt.audit.configurations import architectures, build, tiny_config
 from tinygpt.errors import AuditError
 from tinygpt.leaves import leaves
 
 SEED = 7
 TOKENS = 96  # below every tiny vocabulary
 BATCH, LENGTH = 2, 12  # more than one sequence, longer than every tiny window
-TRAINING = ("full", "lora", "qlora")
 LORA = {"rank": 4, "scale": 10.0, "dropout": 0.1}
 GROUP = 32
 
@@ -50,19 +49,27 @@ def specimen(name: str, training: str = "full", *, length: int = LENGTH) -> Spec
     Raises:
         AuditError: There is no such model, or it cannot be built.
     """
+    make = _maker(name, length)  # what is imported for it may draw random numbers itself
     mx.random.seed(SEED)
-    if ":" in name:
-        found = _own(name)
-    elif (Path(name) / "config.json").is_file():
-        found = _of_tokens(_stored(Path(name)), length)
-    elif name in architectures():
-        found = _of_tokens(build(name), length)
-    else:
-        raise AuditError(f"[audit] {name}: got no such model, expected one of mlx-lm's, a folder or an address")
+    found = make()
     if training != "full":
         with_adapters(found.model, bits=4 if training == "qlora" else None)
     mx.eval(found.model.state)
     return found
+
+
+def _maker(name: str, length: int) -> Callable[[], Specimen]:
+    """Return what makes a specimen, with everything imported that it needs."""
+    if ":" in name:
+        function = _imported(name)
+        return lambda: _own(name, function)
+    if (Path(name) / "config.json").is_file():
+        load = importlib.import_module("mlx_lm.utils").load_model
+        return lambda: _of_tokens(_stored(Path(name), load), length)
+    if name in architectures():
+        tiny_config(name)
+        return lambda: _of_tokens(build(name), length)
+    raise AuditError(f"[audit] {name}: got no such model, expected one of mlx-lm's, a folder or an address")
 
 
 def with_adapters(model: nn.Module, *, bits: int | None) -> None:
@@ -107,9 +114,8 @@ def next_token_loss(model: nn.Module, tokens: mx.array, targets: mx.array) -> mx
     return nn.losses.cross_entropy(logits.astype(mx.float32), targets).mean()
 
 
-def _stored(folder: Path) -> nn.Module:
+def _stored(folder: Path, load: Callable[..., Any]) -> nn.Module:
     """Return a model of mlx-lm's from a folder of its own format."""
-    load = importlib.import_module("mlx_lm.utils").load_model
     try:
         model: nn.Module = load(folder, lazy=False)[0]
     except Exception as error:
@@ -118,11 +124,20 @@ def _stored(folder: Path) -> nn.Module:
     return model.train()
 
 
-def _own(address: str) -> Specimen:
-    """Return what a function of somebody's own builds."""
+def _imported(address: str) -> Callable[[], Any]:
+    """Return a function of somebody's own."""
     module, _, name = address.partition(":")
     try:
-        built = getattr(importlib.import_module(module), name)()
+        function: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise AuditError(f"[audit] {address}: got {type(error).__name__}: {error}, expected to import it") from error
+    return function
+
+
+def _own(address: str, function: Callable[[], Any]) -> Specimen:
+    """Return what a function of somebody's own builds."""
+    try:
+        built = function()
     except Exception as error:
         raise AuditError(f"[audit] {address}: got {type(error).__name__}: {error}, expected to build it") from error
     if not (isinstance(built, tuple) and len(built) == 3 and isinstance(built[0], nn.Module) and callable(built[2])):

@@ -25,6 +25,7 @@ class Worker:
         """
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[str] | None = None
+        self._closed = False
 
     def examine(self, name: str, wrappers: Sequence[str], training: str, mode: str) -> list[dict[str, Any]]:
         """Return the fields of what was found of a model under each wrapper.
@@ -46,6 +47,11 @@ class Worker:
         said = f"no answer within {self._timeout_s:g} s" if died is None else f"an interpreter that died, {died}"
         raise AuditError(f"[audit] {name}: got {said}, expected an answer")
 
+    def close(self) -> None:
+        """End the process, and start none any more."""
+        self._closed = True
+        self.stop()
+
     def stop(self) -> None:
         """End the process."""
         if self._process is not None:
@@ -54,6 +60,8 @@ class Worker:
             self._process = None
 
     def _started(self) -> "subprocess.Popen[str]":
+        if self._closed:
+            raise AuditError("[audit] worker: got closed, expected to examine")
         if self._process is None or self._process.poll() is not None:
             path = os.pathsep.join(each for each in sys.path if each)
             self._process = subprocess.Popen(

@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.nn as nn
 
-from tinygpt.checkpointing import blocks_of, checkpoint_model
+from tinygpt.checkpointing import blocks_of, checkpoint_model, with_call
 
 Put = Callable[[nn.Module], None]
 
@@ -31,12 +31,14 @@ def put_mlx_lm(model: nn.Module) -> None:
 def put_mlx_nn(model: nn.Module) -> None:
     """Wrap every block with ``mlx.nn.utils.checkpoint``."""
     for block in blocks_of(model).values():
-        kind = type(block)
+        block.__class__ = _with_mlx_nn(type(block))
 
-        def wrapped(self: Any, *args: Any, _kind: type = kind, **kwargs: Any) -> Any:
-            return nn.utils.checkpoint(self, types.MethodType(_kind.__call__, self))(*args, **kwargs)
 
-        block.__class__ = type(kind.__name__, (kind,), {"__call__": wrapped})
+def _with_mlx_nn(kind: type) -> type:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return nn.utils.checkpoint(self, types.MethodType(kind.__call__, self))(*args, **kwargs)
+
+    return with_call(kind, call)
 
 
 WRAPPERS: dict[str, Put] = {"plain": put_plain, "mlx-lm": put_mlx_lm, "tinygpt": put_tinygpt, "mlx.nn": put_mlx_nn}
@@ -53,13 +55,10 @@ def wrapped(model: nn.Module, wrapper: str) -> Iterator[Sequence[list[int]]]:
     """
     blocks = blocks_of(model)
     before = {path: type(block) for path, block in blocks.items()}
-    kinds = {kind: _counting(kind) for kind in before.values()}
-    runs: dict[int, list[int]] = {}
-    for block in blocks.values():
-        block.__class__ = kinds[type(block)]
-        runs[id(block)] = []
-    for kind in kinds.values():
-        kind.runs_of = runs
+    runs: dict[int, list[int]] = {id(block): [] for block in blocks.values()}
+    kinds = {kind: _counting(kind, runs) for kind in before.values()}
+    for path, block in blocks.items():  # one block may have several
+        block.__class__ = kinds[before[path]]
     try:
         WRAPPERS[wrapper](model)
         yield list(runs.values())
@@ -68,12 +67,11 @@ def wrapped(model: nn.Module, wrapper: str) -> Iterator[Sequence[list[int]]]:
             block.__class__ = before[path]
 
 
-def _counting(kind: type) -> Any:
-    """Return a class of the same name that counts its calls outside of its instances."""
+def _counting(kind: type, runs: dict[int, list[int]]) -> type:
+    """Return a class whose calls are counted outside of its instances."""
 
     def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        type(self).runs_of[id(self)].append(1)
+        runs[id(self)].append(1)
         return kind.__call__(self, *args, **kwargs)
 
-    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind.__name__, (kind,), {**names, "__call__": counted})
+    return with_call(kind, counted)

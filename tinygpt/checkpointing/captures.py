@@ -92,7 +92,7 @@ class Captures:
             case nn.Module():
                 self.modules.append(value)
                 for key, held in value.items():
-                    if nn.Module.trainable_parameter_filter(value, key, held) or self._carries(held):
+                    if nn.Module.trainable_parameter_filter(value, key, held) or is_written(held):
                         self._look(Item(value, key))
                 self._enter_object(value)
             case dict() | list() | collections.deque():
@@ -159,11 +159,6 @@ class Captures:
                 self._look(Element(place, index))
         elif not isinstance(value, _LEAVES):
             self._ahead.append(value)
-
-    @staticmethod
-    def _carries(held: Any) -> bool:
-        """Return whether a buffer is what another checkpointed call has left there."""
-        return isinstance(held, mx.array) and is_written(held)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -101,9 +101,9 @@ def note_written(array: mx.array) -> None:
     _written[identity] = weakref.ref(array, lambda _: _written.pop(identity, None))
 
 
-def is_written(array: mx.array) -> bool:
-    """Return whether a checkpointed call has left this array outside of its result."""
-    return id(array) in _written
+def is_written(value: object) -> bool:
+    """Return whether a value is an array that a checkpointed call has left outside of its result."""
+    return id(value) in _written
 
 
 def is_object(value: object) -> bool:

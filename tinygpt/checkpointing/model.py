@@ -5,7 +5,7 @@ one under ``checkpoint``. So adapters and weights load as before, and other mode
 """
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import mlx.nn as nn
@@ -90,8 +90,20 @@ def recomputing(kind: type) -> type:
     def checkpointed(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call(types.MethodType(kind.__call__, self), self, args, kwargs)
 
+    found = with_call(kind, checkpointed)
+    setattr(found, MARK, True)
+    return found
+
+
+def with_call(kind: type, function: Callable[..., Any]) -> type:
+    """Return a class of the same name that behaves like another, but for its calls.
+
+    Args:
+        kind: The other class, which stays as it is.
+        function: Called with an instance, and the arguments of the call.
+    """
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind.__name__, (kind,), {**names, MARK: True, "__call__": checkpointed})
+    return type(kind.__name__, (kind,), {**names, "__call__": function})
 
 
 def _blocks(path: str, value: Any) -> Iterator[tuple[str, nn.Module]]:

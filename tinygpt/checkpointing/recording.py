@@ -124,5 +124,5 @@ class Recording:
         place = crossing.place
         for given, copied in zip(self._arguments.containers, containers, strict=True):
             if isinstance(place, Item) and place.container is given:
-                return Crossing(Item(copied, place.key), crossing.steps)
+                return crossing._replace(place=Item(copied, place.key))
         return crossing

@@ -5,11 +5,11 @@ import json
 import sys
 from pathlib import Path
 
+from tinygpt.audit.finding import MODES, TRAININGS
 from tinygpt.errors import ReportError, UsageError
 from tinygpt.report.audit import as_markdown, as_text, exit_code
 
 MLX_LM = "mlx-lm"
-TRAININGS = ("full", "lora", "qlora")
 
 
 def add(audit: argparse.ArgumentParser) -> None:
@@ -36,8 +36,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     report = audit(
         _names(arguments),
         arguments.wrapper or ["mlx-lm", "tinygpt"],
-        trainings=arguments.training or ["full"],
-        modes=["eager", "compiled"] if arguments.compiled else ["eager"],
+        trainings=arguments.training or TRAININGS[:1],
+        modes=MODES if arguments.compiled else MODES[:1],
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(as_text(report))

@@ -161,6 +161,20 @@ def by_hand(
     return wrapped
 
 
+def beside_arguments(module: nn.Module, fn: Run | None, kind: type) -> Run:
+    """Checkpoint as MLX does, with arguments of a kind captured: they reach the function as they are, at each run."""
+    run = run_of(module, fn)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        held = [each for each in args if isinstance(each, kind)]
+        if not held:
+            return checkpoint(module, fn)(*args, **kwargs)
+        arrays = [each for each in args if not isinstance(each, kind)]
+        return nn.utils.checkpoint(module, lambda *arrays: run(*arrays, *held, **kwargs))(*arrays)
+
+    return broken
+
+
 def keeping(module: nn.Module, fn: Run | None, copies: int) -> Run:
     """Checkpoint, and keep some arrays of the input's size from the forward to the backward."""
     run = checkpoint(module, fn)

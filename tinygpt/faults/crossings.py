@@ -7,7 +7,7 @@ import mlx.nn as nn
 
 from tinygpt.checkpointing import checkpoint
 from tinygpt.conformance.crossings import NAME
-from tinygpt.faults.breaking import Run
+from tinygpt.faults.breaking import Run, beside_arguments
 from tinygpt.faults.fault import fault
 
 
@@ -84,15 +84,8 @@ def object_left_filled(module: nn.Module, fn: Run | None = None) -> Run:
 
 @fault("H3.through_container", words="gradients unlike plain")
 def container_left_as_recomputed(module: nn.Module, fn: Run | None = None) -> Run:
-    """The recomputation finds a dict as it is by then: MLX's own wrapper, given the dict beside the arguments."""
-
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        stores = [each for each in args if isinstance(each, dict)]
-        if not stores:
-            return checkpoint(module, fn)(*args, **kwargs)
-        return nn.utils.checkpoint(module, lambda *arrays: module(*arrays, *stores))(*args[: -len(stores)], **kwargs)
-
-    return broken
+    """The recomputation finds a dict as it is by then: beside the arguments of MLX's own wrapper."""
+    return beside_arguments(module, fn, dict)
 
 
 @fault("H4.through_variable", words="gradients unlike plain")

@@ -8,7 +8,7 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 
 from tinygpt.checkpointing import checkpoint, random_state
-from tinygpt.faults.breaking import Run, by_hand, changing_results, run_of, running
+from tinygpt.faults.breaking import Run, beside_arguments, by_hand, changing_results, run_of, running
 from tinygpt.faults.fault import fault
 from tinygpt.leaves import leaves
 
@@ -136,16 +136,7 @@ def parameters_hidden(module: nn.Module, fn: Run | None = None) -> Run:
 @fault("S8.container_once", words="a list that the block appends to")
 def container_filled_twice(module: nn.Module, fn: Run | None = None) -> Run:
     """Lists among the arguments reach the function as they are, at each run: beside the arguments of MLX's own."""
-    run = run_of(module, fn)
-
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        lists = [a for a in args if isinstance(a, list)]
-        if not lists:
-            return checkpoint(module, fn)(*args, **kwargs)
-        arrays = [a for a in args if not isinstance(a, list)]
-        return nn.utils.checkpoint(module, lambda *arrays: run(*arrays, *lists, **kwargs))(*arrays)
-
-    return broken
+    return beside_arguments(module, fn, list)
 
 
 @fault("S9.python_state_once", words="calls counted in Python")
