@@ -118,7 +118,7 @@ def test_folder_that_cannot_be_written_has_nothing_half_written(measured, tmp_pa
 
 def test_report_of_a_file_still_works(tmp_path):
     """The first word alone goes on to show a stored judgement, also of a file that is called plots."""
-    stored = ROOT / "results" / "conformance" / "cpu-0.32.4-plain.json"
+    stored = ROOT / "results" / "gate" / "cpu-0.32.4-plain.json"
     (tmp_path / "plots").write_bytes(stored.read_bytes())
 
     shown = [
