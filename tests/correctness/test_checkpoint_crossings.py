@@ -15,9 +15,14 @@ from mlx.utils import tree_flatten
 from tinygpt.checkpointing import checkpoint
 from tinygpt.checkpointing.crossings import Crossing, arrays_in, is_object, is_written, note_written
 from tinygpt.checkpointing.places import Attribute, Item, Variable
-from tinygpt.conformance.trial import value_and_grad
+from tinygpt.checkpointing.recording import Recording
+from tinygpt.conformance.cases import Case, Stack, in_turn
+from tinygpt.conformance.compare import differences
+from tinygpt.conformance.subjects import PLAIN, Subject
+from tinygpt.conformance.trial import observe, value_and_grad
 from tinygpt.errors import CheckpointError
 
+OURS = Subject("tinygpt", checkpoint)
 WIDTH = 8
 
 
@@ -220,7 +225,7 @@ def test_nothing_left_where_the_forward_left_something_is_an_error():
             store["keys"] = x * 2
         return x * 3
 
-    with pytest.raises(CheckpointError, match=r"\[checkpoint\] 'keys' after the recomputation: got NoneType"):
+    with pytest.raises(CheckpointError, match=r"\[checkpoint\] dict\['keys'\] after the recomputation: got NoneType"):
         mx.eval(mx.grad(lambda x: checkpoint(run)(x).sum() + store["keys"].sum())(mx.ones((2,))))
 
 
@@ -262,7 +267,7 @@ def test_crossing_is_replaced_in_place():
 
     assert storage["a"] is slotted
     assert crossing.get().item() == 3
-    assert str(crossing) == "'a'['held'][1][0]"
+    assert str(crossing) == "dict['a']['held'][1][0]"
 
 
 def test_places_have_names():
@@ -272,6 +277,8 @@ def test_places_have_names():
 
     assert str(Variable(cell, "variable")) == "variable 'variable'"
     assert str(Attribute(SimpleNamespace, "keys")) == "SimpleNamespace.keys"
+    assert str(Item({}, "keys")) == "dict['keys']"
+    assert str(Item({}, "keys", owner=SimpleNamespace())) == "SimpleNamespace.keys"
 
 
 def test_objects_of_pythons_library_are_not_looked_into():
@@ -294,3 +301,50 @@ def test_written_arrays_are_forgotten_with_the_array():
 
     others = [mx.array(float(number)) for number in range(1000)]
     assert not any(is_written(each) for each in others), identity
+
+
+class Hiding(nn.Module):
+    """A block that keeps something aside, under a private name."""
+
+    def __init__(self, kept, find):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self._kept = kept
+        self.find = find
+
+    def __call__(self, x):
+        return x + self.find(self._kept)(self.linear(x))
+
+
+KEPT = {
+    "itself": (lambda m: m, lambda kept: kept),
+    "list": (lambda m: [m], lambda kept: kept[0]),
+    "dict": (lambda m: {"a": m}, lambda kept: kept["a"]),
+    "tuple": (lambda m: (m,), lambda kept: kept[0]),
+    "object": (lambda m: [SimpleNamespace(held=m)], lambda kept: kept[0].held),
+    "deep": (lambda m: [{"a": (m,)}], lambda kept: kept[0]["a"][0]),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(("keep", "find"), KEPT.values(), ids=KEPT)
+def test_module_under_a_private_name_has_its_gradient(keep, find, compiled):
+    """A module that is trained elsewhere and hidden from the parameters of the block is one of its inputs."""
+
+    def build():
+        shared = nn.Linear(WIDTH, WIDTH)
+        return Stack([Hiding(keep(shared), find) for _ in range(2)], shared=shared), (mx.random.normal((2, 3, WIDTH)),)
+
+    case = Case("hidden", build, lambda *a: in_turn(*a)[0])
+
+    assert differences(*(observe(case, each, compiled=compiled) for each in (OURS, PLAIN))) == []
+
+
+def test_array_that_is_kept_aside_is_a_constant():
+    """As in plain MLX: a table under a private name, or in a list under one, is no parameter."""
+    block = Hiding([mx.ones((WIDTH,)), [mx.ones((WIDTH,))]], lambda kept: lambda x: x * kept[0] * kept[1][0])
+    block._kept.append(block._kept)  # a circle ends
+
+    recording = Recording(block, block, (mx.ones((2, WIDTH)),), {})
+
+    assert {id(array) for array in recording.captured} == {id(block.linear.weight), id(block.linear.bias)}

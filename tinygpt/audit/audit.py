@@ -15,6 +15,7 @@ from tinygpt.audit.worker import Worker
 from tinygpt.environment import describe
 from tinygpt.errors import AuditError
 
+TOOL = "tinygpt audit"
 WORKERS = min(os.cpu_count() or 1, 8)
 
 Say = Callable[[str], object]
@@ -57,7 +58,7 @@ def audit(
             found += records
             say(f"[{number}/{len(tasks)}] {_line(records)}")
     return {
-        "tool": "tinygpt audit",
+        "tool": TOOL,
         "environment": describe(),
         "mlx_lm": _mlx_lm(),
         "seconds": round(perf_counter() - begin, 1),

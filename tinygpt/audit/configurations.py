@@ -15,6 +15,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
+from tinygpt.audit.depth import deeper
 from tinygpt.audit.tiny import FIELDS, UNUSED_IMPORTS, Of
 from tinygpt.audit.tiny_architectures import ARCHITECTURES
 from tinygpt.errors import AuditError
@@ -43,7 +44,7 @@ def tiny_config(name: str) -> dict[str, Any]:
     return _config(Of(name))
 
 
-def build(name: str, *, seed: int = 0) -> nn.Module:
+def build(name: str, *, seed: int = 0, times: int = 1) -> nn.Module:
     """A tiny model of an architecture, in float32 and in train mode, with no parameter that is all zeros.
 
     Many weights start as zeros because a checkpoint is loaded over them. Gradients of whole blocks would be zero with
@@ -52,9 +53,10 @@ def build(name: str, *, seed: int = 0) -> nn.Module:
     Args:
         name: an architecture, as ``architectures`` names it.
         seed: of the noise.
+        times: how many times as deep.
     """
     module = _module(name)
-    model: nn.Module = module.Model(module.ModelArgs.from_dict(tiny_config(name)))
+    model: nn.Module = module.Model(module.ModelArgs.from_dict(deeper(tiny_config(name), times)))
     model.update(tree_map(_float32, model.parameters()))
     parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
     mx.eval(parameters)

@@ -7,7 +7,8 @@ from typing import Any
 import mlx.core as mx
 
 from tinygpt.audit.finding import NAN, NOT_BUILT, REFUSED, RIGHT, ROUNDED, UNTRAINABLE, USELESS, WRONG, Finding
-from tinygpt.audit.specimen import LENGTH, Specimen, specimen
+from tinygpt.audit.handover import handovers
+from tinygpt.audit.specimen import LENGTH, Specimen, can_be_deeper, specimen
 from tinygpt.audit.wrapping import wrapped
 from tinygpt.conformance.compare import Difference, differences
 from tinygpt.conformance.tolerances import OTHER_ORDER
@@ -20,6 +21,7 @@ STEPS = 2
 SHOWN = 3
 LONG = 8 * LENGTH  # tokens of a sequence where memory is read
 MEMORY_TRIALS = 3
+DEPTH = 2  # times as deep, for what a further block costs
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ def examine(name: str, wrappers: Sequence[str], *, training: str = "full", mode:
     found = [_judged(name, wrapper, training, mode, plain) for wrapper in wrappers]
     if training != "full" or mode != "eager":
         return found
-    plain_bytes = peak_bytes(name, "plain")
-    return [_with_peaks(each, plain_bytes) for each in found]
+    beside = [each.as_dict() for each in handovers(specimen(name))]
+    peaks = _peaks(name, "plain")
+    return [_with_peaks(replace(each, handovers=beside), peaks) for each in found]
 
 
 def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> Finding:
@@ -74,11 +77,26 @@ def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> 
     return replace(found, verdict=ROUNDED, message=str(unlike[0])) if unlike else found
 
 
-def _with_peaks(found: Finding, plain_bytes: int) -> Finding:
-    """Return a finding with peaks; where gradients are wrong, a peak says nothing."""
+def _with_peaks(found: Finding, plain: Sequence[int]) -> Finding:
+    """Return a finding with peaks; where gradients are wrong, a peak says nothing.
+
+    Args:
+        found: Without them.
+        plain: What ``_peaks`` gives for the plain model.
+    """
     if found.verdict not in (RIGHT, ROUNDED):
         return found
-    return replace(found, plain_bytes=plain_bytes, peak_bytes=peak_bytes(found.model, found.wrapper))
+    (plain_bytes, *plain_deep), (bytes_, *deep) = plain, _peaks(found.model, found.wrapper)
+    found = replace(found, plain_bytes=plain_bytes, peak_bytes=bytes_)
+    if not deep:
+        return found
+    further = (DEPTH - 1) * found.blocks
+    return replace(found, plain_slope=(plain_deep[0] - plain_bytes) // further, slope=(deep[0] - bytes_) // further)
+
+
+def _peaks(name: str, wrapper: str) -> list[int]:
+    """Return the peak of a model, and that of one ``DEPTH`` times as deep if it can be built."""
+    return [peak_bytes(name, wrapper, times=times) for times in ((1, DEPTH) if can_be_deeper(name) else (1,))]
 
 
 def _said(error: Exception) -> str:
@@ -127,14 +145,15 @@ def _step(found: Specimen, mode: str) -> Any:
     return value_and_grad(found.model, lambda *batch: found.loss(found.model, *batch), compiled=mode == "compiled")
 
 
-def peak_bytes(name: str, wrapper: str) -> int:
+def peak_bytes(name: str, wrapper: str, *, times: int = 1) -> int:
     """Return the peak of an eager step of all parameters, above what was there.
 
     Args:
         name: As ``specimen`` takes it; of a tiny model the sequences are long, so that activations outweigh gradients.
         wrapper: Of ``WRAPPERS``.
+        times: How many times as deep.
     """
-    found = specimen(name, length=LONG)
+    found = specimen(name, length=LONG, times=times)
     with wrapped(found.model, wrapper):
         step = _step(found, "eager")
 

@@ -1,5 +1,6 @@
 """What is known of a model under a wrapper."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ class Finding:
         recomputed: How many of them ran again for the gradient.
         plain_bytes: Peak of a plain step, above what was there; 0 if it was not read.
         peak_bytes: That under the wrapper.
+        plain_slope: What each further block adds to the plain peak, in bytes; 0 if it was not read.
+        slope: What it adds to that under the wrapper.
+        handovers: What blocks leave for others beside their results, as ``Handover.as_dict`` returns it.
     """
 
     model: str
@@ -42,6 +46,9 @@ class Finding:
     recomputed: int = 0
     plain_bytes: int = 0
     peak_bytes: int = 0
+    plain_slope: int = 0
+    slope: int = 0
+    handovers: Sequence[Mapping[str, Any]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""

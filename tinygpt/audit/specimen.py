@@ -1,6 +1,8 @@
 """What is audited: a model, a batch and a loss; a tiny one of mlx-lm's, or somebody's own."""
 
+import functools
 import importlib
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ TOKENS = 96  # below every tiny vocabulary
 BATCH, LENGTH = 2, 12  # more than one sequence, longer than every tiny window
 LORA = {"rank": 4, "scale": 10.0, "dropout": 0.1}
 GROUP = 32
+TIMES = "times"  # the argument of somebody's own function that makes its model so many times as deep
 
 
 @dataclass(frozen=True)
@@ -37,19 +40,20 @@ class Specimen:
     loss: Callable[..., mx.array]
 
 
-def specimen(name: str, training: str = "full", *, length: int = LENGTH) -> Specimen:
+def specimen(name: str, training: str = "full", *, length: int = LENGTH, times: int = 1) -> Specimen:
     """Return a model of that name; the same every time.
 
     Args:
         name: An architecture of the installed mlx-lm, a folder with a model of mlx-lm's, or ``package.module:build``,
-            which returns a model, a batch and a loss of both.
+            which returns a model, a batch and a loss of both, and may take ``times``.
         training: ``full``; ``lora``, with mlx-lm's adapters on a frozen base; ``qlora``, on one of 4 bits.
         length: Of a sequence, in tokens; a batch of somebody's own is as it is.
+        times: How many times as deep, if ``can_be_deeper`` says so.
 
     Raises:
         AuditError: There is no such model, or it cannot be built.
     """
-    make = _maker(name, length)  # what is imported for it may draw random numbers itself
+    make = _maker(name, length, times)  # what is imported for it may draw random numbers itself
     mx.random.seed(SEED)
     found = make()
     if training != "full":
@@ -58,17 +62,24 @@ def specimen(name: str, training: str = "full", *, length: int = LENGTH) -> Spec
     return found
 
 
-def _maker(name: str, length: int) -> Callable[[], Specimen]:
+def can_be_deeper(name: str) -> bool:
+    """Return whether a specimen can be built several times as deep: not one that is stored."""
+    if ":" in name:
+        return TIMES in inspect.signature(_imported(name)).parameters
+    return name in architectures()
+
+
+def _maker(name: str, length: int, times: int) -> Callable[[], Specimen]:
     """Return what makes a specimen, with everything imported that it needs."""
     if ":" in name:
         function = _imported(name)
-        return lambda: _own(name, function)
+        return lambda: _own(name, functools.partial(function, **{TIMES: times} if times > 1 else {}))
     if (Path(name) / "config.json").is_file():
         load = importlib.import_module("mlx_lm.utils").load_model
         return lambda: _of_tokens(_stored(Path(name), load), length)
     if name in architectures():
         tiny_config(name)
-        return lambda: _of_tokens(build(name), length)
+        return lambda: _of_tokens(build(name, times=times), length)
     raise AuditError(f"[audit] {name}: got no such model, expected one of mlx-lm's, a folder or an address")
 
 

@@ -25,6 +25,7 @@ from tinygpt.checkpointing.places import Attribute, Element, Item, PartialArgume
 from tinygpt.checkpointing.trees import is_differentiable
 
 _LEAVES = (str, int, float, type(None), type, types.ModuleType)  # looked at most often, and hold nothing
+_ALONE = (mx.array, *_LEAVES)
 
 
 class Captures:
@@ -36,6 +37,7 @@ class Captures:
             value.
         modules: Every module that was met.
         storages: Every dict, list and deque that was met, and the attributes of every object.
+        owners: Whose attributes a storage holds, by the id of the storage.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,7 @@ class Captures:
         self.variables: list[tuple[Place, Any]] = []
         self.modules: list[nn.Module] = []
         self.storages: list[Any] = []
+        self.owners: dict[int, Any] = {}
         self._array_variables: list[tuple[Place, mx.array]] = []
         self._seen: set[int] = set()
         self._ahead: list[Any] = []
@@ -91,9 +94,12 @@ class Captures:
         match value:
             case nn.Module():
                 self.modules.append(value)
+                self.owners[id(value)] = value
                 for key, held in value.items():
                     if nn.Module.trainable_parameter_filter(value, key, held) or is_written(held):
                         self._look(Item(value, key))
+                    elif not isinstance(held, _ALONE):
+                        self._look_behind(Item(value, key))
                 self._enter_object(value)
             case dict() | list() | collections.deque():
                 self.storages.append(value)
@@ -114,6 +120,7 @@ class Captures:
         attributes = getattr(value, "__dict__", None)
         if attributes is not None:
             self.storages.append(attributes)
+            self.owners[id(attributes)] = value
             for name in attributes:
                 self._look(Item(attributes, name))
         for base in type(value).__mro__:
@@ -147,6 +154,27 @@ class Captures:
         self._look(place)
         value = place.get()
         (self._array_variables if isinstance(value, mx.array) else self.variables).append((place, value))
+
+    def _look_behind(self, place: Place) -> None:
+        """Look at what a module keeps aside, under a private name or frozen.
+
+        Arrays there are constants, but for those that a call has written. Modules and objects may well be trained
+        elsewhere: an embedding that is hidden from the parameters of a block.
+        """
+        ahead: list[Place] = [place]
+        seen: set[int] = set()
+        while ahead:
+            place = ahead.pop()
+            value = place.get()
+            if isinstance(value, mx.array):
+                if is_written(value):
+                    self._look(place)
+            elif isinstance(value, nn.Module) or not isinstance(value, (dict, list, tuple, collections.deque)):
+                self._ahead.append(value)
+            elif id(value) not in seen:
+                seen.add(id(value))
+                keys = list(value) if isinstance(value, dict) else range(len(value))
+                ahead += [Element(place, key) if isinstance(value, tuple) else Item(value, key) for key in keys]
 
     def _look(self, place: Place) -> None:
         """Note an array, open a tuple, and leave everything else for later."""

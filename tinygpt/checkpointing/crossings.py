@@ -26,7 +26,7 @@ from tinygpt.errors import CheckpointError
 Steps = tuple[Any, ...]  # keys, indices, and names of attributes
 
 # Objects of these packages hold no array of a model's, but for the two that are made to hold anything.
-_FOREIGN = frozenset(sys.stdlib_module_names) - {"__main__"} | {"mlx", "numpy"}
+FOREIGN = frozenset(sys.stdlib_module_names) - {"__main__"} | {"mlx", "numpy"}
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 _written: dict[int, "weakref.ref[mx.array]"] = {}
@@ -115,7 +115,7 @@ def is_object(value: object) -> bool:
 @functools.lru_cache(maxsize=4096)
 def is_own(kind: type) -> bool:
     """Return whether a class is neither Python's nor MLX's."""
-    return kind.__module__.partition(".")[0] not in _FOREIGN or kind in _NAMESPACES
+    return kind.__module__.partition(".")[0] not in FOREIGN or kind in _NAMESPACES
 
 
 def slots(value: object) -> Iterator[Attribute]:

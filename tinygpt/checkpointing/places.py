@@ -19,14 +19,23 @@ class Place(Protocol):
 
 
 class Item(NamedTuple):
-    """What a dict, a list, a module or the attributes of an object hold under a key."""
+    """What a dict, a list, a module or the attributes of an object hold under a key.
+
+    Attributes:
+        container: The dict or list itself.
+        key: In it.
+        owner: Whose attributes it holds, if it is known.
+    """
 
     container: Any
     key: Any
+    owner: Any = None
 
     def __str__(self) -> str:
         """Return its name."""
-        return repr(self.key)
+        if self.owner is not None:
+            return f"{type(self.owner).__qualname__}.{self.key}"
+        return f"{type(self.container).__name__}[{self.key!r}]"
 
     def get(self) -> Any:
         """Return the item."""

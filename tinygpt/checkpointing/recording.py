@@ -64,12 +64,22 @@ class Recording:
         holder = random_state.holder()
         result = self._fn(*args, **kwargs)
         self._draws = random_state.holder() is not holder
-        written = [*self._captures.changes(), *(place for state in self._everything for place in state.changes())]
-        self.crossings = [each for place in written for each in crossings(place)]
+        self.crossings = self.written()
         self._captures.settle()
         self._others.settle()
         self._objects.settle(arrays_only=True)
         return result
+
+    def written(self) -> list[Crossing]:
+        """Return where there is an array beside the result now that was not there before the call."""
+        items = (item for state in self._everything for item in state.changes())
+        named = (item._replace(owner=self._captures.owners.get(id(item.container))) for item in items)
+        return [each for place in (*self._captures.changes(), *named) for each in crossings(place)]
+
+    @property
+    def captured(self) -> list[mx.array]:
+        """The arrays that the function can reach without being given them."""
+        return [array for _, array in self._captures.arrays]
 
     @property
     def constants(self) -> list[mx.array]:

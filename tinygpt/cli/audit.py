@@ -7,7 +7,9 @@ from pathlib import Path
 
 from tinygpt.audit.finding import MODES, TRAININGS
 from tinygpt.errors import ReportError, UsageError
-from tinygpt.report.audit import as_markdown, as_text, exit_code
+from tinygpt.report.audit.markdown import as_markdown
+from tinygpt.report.audit.sheet import sheet
+from tinygpt.report.audit.text import as_text, exit_code
 
 MLX_LM = "mlx-lm"
 
@@ -43,7 +45,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     print(as_text(report))
     for path, text in (
         (arguments.report, json.dumps(report, indent=1, ensure_ascii=False) + "\n"),
-        (arguments.markdown, as_markdown(report)),
+        (arguments.markdown, as_markdown(sheet({str(arguments.report or ""): report}))),
     ):
         if path is not None:
             try:

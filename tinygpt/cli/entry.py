@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from tinygpt.cli import audit, benchmark, estimate, gate, info, judge, matrix, plots, train
+from tinygpt.cli import audit, audit_page, benchmark, estimate, gate, info, judge, matrix, plots, train
 from tinygpt.errors import GuardError, OutputError, SaveError, TinyGPTError, TrainingError, UsageError
 from tinygpt.printable import printable
 
@@ -26,6 +26,7 @@ EXIT_PIPE_CLOSED = 141
 
 # Commands of two words, by what adds their options. A file that is called like the second word is ./NAME.
 PAIRS: dict[tuple[str, ...], Callable[[argparse.ArgumentParser], None]] = {
+    ("report", "audit"): audit_page.add,
     ("report", "benchmark"): benchmark.add,
     ("report", "matrix"): matrix.add,
     ("report", "plots"): plots.add,

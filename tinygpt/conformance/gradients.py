@@ -1,5 +1,7 @@
 """Gradients: every one that the plain run has, and no other."""
 
+from typing import Any
+
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -57,6 +59,19 @@ class _Root(Block):
         return y, mx.sqrt(mx.zeros((3,)) * y.sum())
 
 
+class _Hiding(Block):
+    """A block that keeps a module aside, which is trained elsewhere and is no parameter of its own."""
+
+    def __init__(self, hidden: nn.Module | list[nn.Module]) -> None:
+        super().__init__()
+        self._hidden = hidden
+
+    def __call__(self, x: mx.array) -> mx.array:
+        hidden: Any = self._hidden[0] if isinstance(self._hidden, list) else self._hidden
+        y: mx.array = super().__call__(x) + hidden(x)
+        return y
+
+
 def _with_table() -> tuple[Stack, tuple[mx.array]]:
     model, batch = two_blocks(table=mx.random.normal(SHAPE))
     return model, batch
@@ -94,6 +109,12 @@ def _called_twice(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
 def _tied(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
     block = model.blocks[0]
     return energy(wrap(block)(x) @ block.second.weight)
+
+
+def _hiding() -> tuple[Stack, tuple[mx.array]]:
+    hidden = fresh(nn.Linear)(WIDTH, WIDTH)
+    block = fresh(_Hiding)
+    return Stack([block(hidden), block([hidden])], hidden=hidden), (mx.random.normal(SHAPE),)
 
 
 def _two_forwards(model: Stack, wrap: Wrap, x: mx.array) -> mx.array:
@@ -166,6 +187,7 @@ FROZEN = Case("frozen blocks behind a trainable table", _frozen_blocks, _through
 QUANTIZED = Case("frozen 4-bit layers with adapters", _quantized, lambda *a: in_turn(*a)[0])
 CALLED_TWICE = Case("a block called twice", two_blocks, _called_twice)
 TIED = Case("a weight used outside of its block too", two_blocks, _tied)
+HIDING = Case("blocks that keep a module under a private name", _hiding, lambda *a: in_turn(*a)[0])
 TWO_FORWARDS = Case("two forwards before one backward", two_blocks, _two_forwards)
 CAPTURED = Case("a captured trainable array 'scale'", _with_scale, _captured)
 LATE_BOUND = Case("a closure over a loop variable", two_blocks, _late_bound)
@@ -253,6 +275,17 @@ def tied_weights(trial: Trial) -> None:
     Fault: ``parameters_cut_off_afterwards``.
     """
     trial.expect_equal(TIED, "gradients")
+
+
+@check()
+def hidden_module(trial: Trial) -> None:
+    """G6 (required): A module that a block keeps under a private name, and that is trained elsewhere, has its gradient.
+
+    Source: an embedding or a projection that every block shares, hidden so that it is a parameter once.
+
+    Fault: ``private_modules_overlooked``.
+    """
+    trial.expect_equal(HIDING, "gradients")
 
 
 @check()

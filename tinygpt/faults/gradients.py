@@ -1,6 +1,7 @@
 """Faults in gradients."""
 
 import itertools
+from contextlib import ExitStack
 from typing import Any, cast
 
 import mlx.core as mx
@@ -152,6 +153,22 @@ def parameters_cut_off_afterwards(module: nn.Module, fn: Run | None = None) -> R
         return result
 
     return changing_results(module, fn, cut_off)
+
+
+@fault("G6.hidden_module", words="hidden.weight")
+def private_modules_overlooked(module: nn.Module, fn: Run | None = None) -> Run:
+    """What a block keeps under a private name is taken for a constant."""
+    run = checkpoint(module, fn)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:
+            for name, kept in module.items():
+                held = kept[0] if isinstance(kept, list) and kept else kept
+                if name.startswith("_") and isinstance(held, nn.Module):
+                    stack.enter_context(holding(held, tree_map(mx.stop_gradient, held.trainable_parameters())))
+            return run(*args, **kwargs)
+
+    return broken
 
 
 @fault("G6.two_forwards", words="two forwards before one backward")

@@ -1,12 +1,20 @@
-"""The matrix in a browser: it loads, filters, links, fits a phone, and can be read without sight or script."""
+"""The pages in a browser: they load, filter, link, fit a phone, and can be read without sight or script."""
 
+import json
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from tinygpt.report.audit.page import CLASSES
+from tinygpt.report.audit.page import as_page as audit_page
+from tinygpt.report.audit.sheet import sheet
+from tinygpt.report.audit.text import ORDER
 from tinygpt.report.matrix.cells import UNKNOWN, Cell, Column, Matrix, Rule
 from tinygpt.report.matrix.page import as_page
+
+AUDITS = json.loads(Path(__file__).with_name("files").joinpath("audits.json").read_text())
 
 RULES = [
     Rule("G1", "required", "parameters"),
@@ -47,20 +55,30 @@ def browser():
 
 
 @pytest.fixture
-def page(browser, tmp_path):
-    """Return the browser with the page in it, at the width of a desk."""
+def opened(browser, tmp_path):
+    """Return what opens a page in the browser, at the width of a desk."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "results").mkdir()
     for column in COLUMNS:
         (tmp_path / "results" / f"{column.release}.json").write_text("{}")
-    path = tmp_path / "docs" / "matrix.html"
-    path.write_text(as_page(example(), "../results/"))
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    browser.set_window_size(1400, 1000)
-    browser.get(path.as_uri())
-    yield browser
+
+    def open_page(text):
+        path = tmp_path / "docs" / "page.html"
+        path.write_text(text)
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        browser.set_window_size(1400, 1000)
+        browser.get(path.as_uri())
+        return browser
+
+    yield open_page
     assert browser.get_log("browser") == []
+
+
+@pytest.fixture
+def page(opened):
+    """Return the browser with the matrix in it."""
+    return opened(as_page(example(), "../results/"))
 
 
 def shown(page):
@@ -193,6 +211,33 @@ def test_page_can_be_read_by_everybody(page, scheme):
     page.refresh()
 
     assert page.execute_script(ACCESSIBLE) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_audit_can_be_read_by_everybody(opened, scheme):
+    """It is the same frame around other tables: two wrappers, every verdict."""
+    page = opened(audit_page(sheet(AUDITS), "../results/"))
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    page.refresh()
+
+    assert page.execute_script(ACCESSIBLE) == []
+    assert set(shown(page)) == {("mlx-lm", CLASSES[verdict]) for verdict in ORDER} | {("tinygpt", "pass")}
+
+
+def test_audit_is_filtered(opened):
+    """By wrapper and by verdict, and a phone shows it."""
+    page = opened(audit_page(sheet(AUDITS), "../results/"))
+
+    choose(page, "verdict", "fail")
+    assert shown(page) == {("mlx-lm", "fail"): 2}
+    choose(page, "subject", "tinygpt")
+    assert shown(page) == {}
+
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    page.refresh()
+    assert page.execute_script("return document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 def test_fault_of_accessibility_is_found(page):

@@ -1,0 +1,1 @@
+"""One static page of tables: whole without JavaScript, filtered with it, readable on a phone."""
