@@ -88,6 +88,10 @@ class MeasureError(TinyGPTError, RuntimeError):
     """A memory reading would mean nothing."""
 
 
+class RanksError(TinyGPTError, RuntimeError):
+    """Processes that train together disagree, or one of them is gone."""
+
+
 class TrainingError(TinyGPTError, RuntimeError):
     """Training cannot go on: the loss is not a number, or a weight changed its dtype."""
 

@@ -32,13 +32,14 @@ class TrainConfig:
     Attributes:
         model: The model's shape.
         steps: Optimizer steps.
-        batch: Sequences in a step (B).
+        batch: Sequences in a step (B), of all ranks together.
         context: Tokens in a sequence (T), at most those of the model.
         corpus: A UTF-8 text; ``None`` for the source of Python's standard library.
         policy: Which blocks are recomputed.
         wrapper: By which wrapper.
         compile: Whether to compile the step.
         dtype: Of weights, activations and moments: ``float32`` or ``bfloat16``.
+        accumulate: Parts that each rank divides its share of a batch into, and does one after another.
         clip_norm: Largest global norm of the gradients; 0 for no clipping.
         learning_rate: Of AdamW.
         seed: Of the weights, the dropout and the choice of text.
@@ -56,16 +57,19 @@ class TrainConfig:
     wrapper: str = "tinygpt"
     compile: bool = True
     dtype: str = "float32"
+    accumulate: int = 1
     clip_norm: float = 1.0
     learning_rate: float = 1e-3
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("steps", "batch", "context"):
+        for name in ("steps", "batch", "context", "accumulate"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ConfigError(f"[train] {name}: got {value!r}, expected a positive integer")
+        if self.batch % self.accumulate:
+            raise ConfigError(f"[train] batch: got {self.batch}, expected a multiple of {self.accumulate}, its parts")
         if self.batch * self.context >= MOST:
             raise ConfigError(
                 f"[train] batch: got {self.batch} x {self.context} tokens, expected fewer than {MOST}, MLX's limit"

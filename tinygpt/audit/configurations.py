@@ -3,6 +3,7 @@
 import ast
 import copy
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -28,8 +29,12 @@ def architectures() -> list[str]:
 
     They are read, not imported, and a class that a module imports counts as well.
     """
-    folder = _models_folder()
-    return sorted(path.stem for path in folder.glob("*.py") if {"Model", "ModelArgs"} <= _names(path))
+    return list(_architectures(_models_folder()))
+
+
+@functools.cache
+def _architectures(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in folder.glob("*.py") if {"Model", "ModelArgs"} <= _names(path)))
 
 
 def tiny_config(name: str) -> dict[str, Any]:

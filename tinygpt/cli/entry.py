@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from tinygpt.cli import audit, audit_page, benchmark, estimate, gate, info, judge, matrix, plots, train
-from tinygpt.errors import GuardError, OutputError, SaveError, TinyGPTError, TrainingError, UsageError
+from tinygpt.errors import GuardError, OutputError, RanksError, SaveError, TinyGPTError, TrainingError, UsageError
 from tinygpt.printable import printable
 
 EXIT_USAGE = 2
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error)
         if isinstance(error, GuardError):
             return EXIT_GUARD
-        return EXIT_TRAINING if isinstance(error, TrainingError | SaveError | OutputError) else usage
+        return EXIT_TRAINING if isinstance(error, TrainingError | SaveError | OutputError | RanksError) else usage
     except ImportError as error:
         if not (error.name or "").startswith("mlx") and "mlx" not in str(error):
             raise

@@ -53,7 +53,16 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--preset", metavar="P", help=f"tiny, huge, mega, behemoth or titan (default: {PRESET})")
     add("--steps", type=int, metavar="N", help=f"optimizer steps in all (default: {DEFAULTS['steps']})")
-    add("--batch", type=int, metavar="B", help=f"sequences in a step (default: {DEFAULTS['batch']})")
+    add(
+        "--batch",
+        type=int,
+        metavar="B",
+        help=f"sequences in a step, of all ranks together (default: {DEFAULTS['batch']})",
+    )
+    add(
+        "--accumulate", type=int, metavar="K",
+        help="parts that the batch, or a rank's share of it, is divided into, one after another (default: 1)",
+    )  # fmt: skip
     add("--context", type=int, metavar="T", help="tokens in a sequence (default: the preset's)")
     add("--corpus", type=Path, metavar="FILE", help="a UTF-8 text (default: the source of Python's standard library)")
     add(

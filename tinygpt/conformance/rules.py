@@ -30,6 +30,7 @@ FAMILIES = (
     "side_effects",
     "transforms",
     "crossings",
+    "distributed",
     "footprint",
 )
 
@@ -43,11 +44,6 @@ UNTESTED = {
         "required",
         "Each statement about memory names its evaluation schedule.",
         "A promise of the judge: every footprint result carries its schedule, and the schema of a report demands it.",
-    ),
-    "D1": (
-        "required",
-        "Two ranks that average gradients equal one process on the joined batch.",
-        "Needs two processes; MLX's average_gradients works on the gradients that the other rules judge.",
     ),
 }
 

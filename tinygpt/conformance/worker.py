@@ -4,12 +4,10 @@ Requests and answers are one line of JSON each. Whatever the wrapper prints goes
 for an answer.
 """
 
-import base64
 import contextlib
 import gc
 import json
 import os
-import pickle
 import selectors
 import signal
 import subprocess
@@ -19,10 +17,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from tinygpt.conformance.packing import packed, unpacked
 from tinygpt.conformance.results import Result
 from tinygpt.conformance.subjects import PLAIN, Subject
 from tinygpt.conformance.trial import HALF_WRITTEN, WAITS_S
-from tinygpt.errors import InconclusiveError, SubjectError
+from tinygpt.errors import InconclusiveError
 
 # On a GPU: commit every operation, since a buffer is freed when the command buffer that uses it has completed; and
 # multiply in float32, since products in TF32 are three digits apart where they are computed in another order.
@@ -106,7 +105,7 @@ class Worker:
             self._process = None
 
     def _ask(self, subject: Subject, check_id: str) -> dict[str, Any]:
-        request = json.dumps({"subject": _packed(subject), "check": check_id}).encode() + b"\n"
+        request = json.dumps({"subject": packed(subject), "check": check_id}).encode() + b"\n"
         self.start()
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -134,19 +133,6 @@ class Worker:
                 self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line)  # type: ignore[no-any-return]
-
-
-def _packed(subject: Subject) -> str:
-    """Return a subject as text: by reference where it can be imported, else by value (a notebook, a local function)."""
-    import cloudpickle  # noqa: PLC0415  (only a judge needs it)
-
-    try:
-        return base64.b64encode(cloudpickle.dumps(subject)).decode()
-    except Exception as error:
-        raise SubjectError(
-            f"[subject] {subject.name}: got {type(error).__name__}: {error}, "
-            "expected what can be sent to another process; give it as package.module:attribute"
-        ) from error
 
 
 def _cause(code: int) -> str:
@@ -180,7 +166,7 @@ def serve() -> None:
         gc.freeze()  # readings collect garbage often, and need not look at what has stayed until now
         (chosen,) = select([request["check"]])
         try:
-            subject = pickle.loads(base64.b64decode(request["subject"]))
+            subject = unpacked(request["subject"])
         except Exception as error:
             say({"status": "error", "message": f"the subject cannot be unpacked: {type(error).__name__}: {error}"})
             continue

@@ -84,6 +84,8 @@ def estimate_peak(
     context: int,
     itemsize: int = FLOAT32_BYTES,
     backend: str = "cpu",
+    accumulates: bool = False,
+    averages: bool = False,
 ) -> Estimate:
     """Predict the peak of a training step without running it.
 
@@ -94,6 +96,8 @@ def estimate_peak(
         context: Tokens in each.
         itemsize: Bytes of an element: 4 for float32, 2 for bfloat16.
         backend: ``cpu``, ``cuda`` or ``metal``.
+        accumulates: Whether it is one of several parts of a batch: the gradients of the others are there, too.
+        averages: Whether gradients are averaged over several processes, which takes them twice.
     """
     weights = itemsize * config.parameters
     moments = MOMENTS * weights
@@ -104,8 +108,12 @@ def estimate_peak(
     kept = [itemsize * _kept(blocks[segment.first], segment) for segment in plan]
     before = sum(kept)
     head = FLOAT32_BYTES * LOGITS * batch * context * config.vocab_size
-    found = [Estimate(weights, moments, 0, before, 0, 0, head), Estimate(weights, moments, weights, 0, 0, 0, 0)]
-    done = 0
+    done = weights if accumulates else 0
+    sums = 2 if accumulates or averages else 1  # a sum of gradients, and what is added to it
+    found = [
+        Estimate(weights, moments, done, before, 0, 0, head),
+        Estimate(weights, moments, sums * weights, 0, 0, 0, 0),
+    ]
     for segment, own in zip(reversed(plan), reversed(kept), strict=True):
         before -= own
         for index in reversed(segment.blocks):  # of several blocks, all are there when the last one's turn comes

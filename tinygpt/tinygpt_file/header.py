@@ -1,7 +1,7 @@
 """What a ``.tinygpt`` file says about itself: one JSON object, with a version.
 
 Version 1 is that of the document which this project grew from: checkpointing is a flag. Version 2 names a policy, and
-keeps a record of what was changed on a resume.
+keeps a record of what was changed on a resume. Version 3 says how many parts a batch is divided into.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from tinygpt.errors import ConfigError
 from tinygpt.tinygpt_file.unfit import RefusedError, UnfitError, described
 from tinygpt.train_config import OPTIMIZER, TrainConfig
 
-VERSION = 2
+VERSION = 3
 TOKENIZER = "bytes"
 
 # The names that an object of the header has, no more and no fewer.
@@ -158,7 +158,13 @@ def _flag_to_policy(header: Json) -> Json:
     return rest | {"version": 2, "policy": "all" if flag else "none", "wrapper": "tinygpt", "changes": []}
 
 
-MIGRATIONS: dict[int, Callable[[Json], Json]] = {1: _flag_to_policy}
+def _whole_batches(header: Json) -> Json:
+    """From version 2: a batch is not divided."""
+    training = _typed(header.get("training"), "training", dict)
+    return header | {"version": 3, "training": training | {"accumulate": 1}}
+
+
+MIGRATIONS: dict[int, Callable[[Json], Json]] = {1: _flag_to_policy, 2: _whole_batches}
 
 
 def _config(model: Json, training: Json) -> TrainConfig:

@@ -7,13 +7,14 @@ from tinygpt.memory.estimate import Estimate, estimate_peak
 from tinygpt.train_config import ITEMSIZE, TrainConfig
 
 
-def expected(config: TrainConfig, *, backend: str, policy: str | None = None) -> Estimate:
+def expected(config: TrainConfig, *, backend: str, policy: str | None = None, ranks: int = 1) -> Estimate:
     """Return the estimated peak of a step of a run.
 
     Args:
-        config: The run.
+        config: The run; of several ranks, the share of one.
         backend: ``cpu``, ``cuda`` or ``metal``.
         policy: Another than the run's.
+        ranks: How many train together.
 
     Raises:
         ConfigError: There is no such policy.
@@ -22,8 +23,10 @@ def expected(config: TrainConfig, *, backend: str, policy: str | None = None) ->
     return estimate_peak(
         config.model,
         plan(config.policy, config.model.n_layer, cuts=config.model.cuts),
-        batch=config.batch,
+        batch=config.batch // config.accumulate,
         context=config.context,
         itemsize=ITEMSIZE[config.dtype],
         backend=backend,
+        accumulates=config.accumulate > 1,
+        averages=ranks > 1,
     )

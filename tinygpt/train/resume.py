@@ -16,7 +16,7 @@ from tinygpt.train_config import TrainConfig
 from tinygpt.units import format_bytes
 
 FIXED = ("dtype", "seed")
-RECORDED = ("policy", "wrapper", "compile", "batch", "context", "clip_norm", "learning_rate")
+RECORDED = ("policy", "wrapper", "compile", "batch", "context", "accumulate", "clip_norm", "learning_rate")
 
 
 def continued(

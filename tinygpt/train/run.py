@@ -1,10 +1,11 @@
 """A training run as the command line shows it: from its beginning, or from where a file has it."""
 
 import dataclasses
+import json
 import os
 import shlex
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from signal import Signals
@@ -15,7 +16,7 @@ import mlx.core as mx
 from tinygpt.environment import backend, describe
 from tinygpt.errors import ConfigError, TinyGPTError, TinyGPTFileError, UsageError
 from tinygpt.memory.in_flight import small_command_buffers
-from tinygpt.memory.measure import device_memory_bytes
+from tinygpt.memory.measure import Counters, device_memory_bytes
 from tinygpt.model.products import can_multiply
 from tinygpt.tinygpt_file import PREVIOUS, beside, load, outline, remove_unfinished, sole_writer, verify
 from tinygpt.train.choice import cannot_help, check, chosen
@@ -23,8 +24,10 @@ from tinygpt.train.compiler import nothing_compiled, require_compiler
 from tinygpt.train.expected import expected
 from tinygpt.train.log import JsonLines, StepLog, json_lines
 from tinygpt.train.output import Output, expect_apart, expect_new, onto
+from tinygpt.train.parts import Parts
 from tinygpt.train.resume import announcement, continued
-from tinygpt.train.stop import EXIT_SIGNAL, StopRequest, stop_request
+from tinygpt.train.stop import EXIT_SIGNAL
+from tinygpt.train.team import Team, together
 from tinygpt.train.trainer import Trainer
 from tinygpt.train_config import TrainConfig
 from tinygpt.units import format_bytes, format_mib
@@ -46,19 +49,27 @@ class Limit:
     size_bytes: int | None = None
     force: bool = False
 
-    def applied(self, config: TrainConfig) -> TrainConfig:
+    def applied(self, config: TrainConfig, team: Team) -> TrainConfig:
         """Return the run with its policy chosen, if it is to be, and refuse it if it does not fit.
 
+        Args:
+            config: The run.
+            team: The ranks; those on one machine share what it has, but for graphics cards.
+
         Raises:
-            GuardError: It does not, or no policy would.
+            ConfigError: The batch cannot be divided among them.
+            GuardError: It does not fit, or no policy would.
         """
-        size = device_memory_bytes() if self.size_bytes is None else self.size_bytes
-        config = chosen(config, size, backend=backend())
+        size = self.size_bytes
+        if size is None:
+            size = device_memory_bytes() // (1 if backend() == "cuda" else 1 + len(team.peers))
+        share = Parts(ranks=team.ranks.size, accumulate=config.accumulate).share(config)
+        share = chosen(share, size, backend=backend(), ranks=team.ranks.size)
         if not self.force:
-            check(config, size, backend=backend())
-        if reason := cannot_help(config, backend=backend()):
+            check(share, size, backend=backend(), ranks=team.ranks.size)
+        if reason := cannot_help(share, backend=backend(), ranks=team.ranks.size):
             print(reason, flush=True)
-        return config
+        return dataclasses.replace(config, policy=share.policy)
 
 
 def run(config: TrainConfig, output: Output, limit: Limit | None = None) -> int:
@@ -77,12 +88,12 @@ def run(config: TrainConfig, output: Output, limit: Limit | None = None) -> int:
     small_command_buffers()
     if output.file is None and output.save_every is not None:
         raise UsageError("[train] --save-every: got no --out, expected one with it")
-    with _stoppable(output.file) as request, _writing(output), _able(config):
+    with together(saves=output.file is not None) as team, _writing(output := team.own(output)), _able(config):
         expect_apart(output, config.corpus)
-        config = (limit or Limit()).applied(config)
-        trainer = Trainer(config)
+        config = (limit or Limit()).applied(config, team)
+        trainer = Trainer(config, ranks=team.ranks)
         with _reporting(trainer, output) as lines:
-            return _train(trainer, output, lines, request)
+            return _train(trainer, output, lines, team)
 
 
 def resume(
@@ -112,18 +123,20 @@ def resume(
     path = Path(os.path.realpath(path))
     _read(outline, path)  # what is no .tinygpt file is told before anything is made beside it
     output = onto(path, output)
-    with _stoppable(output.file) as request, _writing(output):
+    with together(saves=True) as team, _writing(output := team.own(output)):
         before, tensors = _read(load, path)
-        header = continued(before, asked, model, choose=(limit or Limit()).applied)
+        header = continued(before, asked, model, choose=lambda config: (limit or Limit()).applied(config, team))
         expect_apart(output, header.config.corpus)
         with _able(header.config):
-            trainer = Trainer(header.config, saved=(header, tensors), allow_corpus_change=allow_corpus_change)
+            trainer = Trainer(
+                header.config, saved=(header, tensors), allow_corpus_change=allow_corpus_change, ranks=team.ranks
+            )
             changes = trainer.header.changes[len(before.changes) :]
             with _reporting(trainer, output, append=True) as lines:
                 for change in changes:
                     print(announcement(change, header.config), flush=True)
                 lines.write({"resumed": True, "step": header.step, "changes": [*map(dataclasses.asdict, changes)]})
-                return _train(trainer, output, lines, request)
+                return _train(trainer, output, lines, team)
 
 
 def _read(reader: Callable[[Path], T], path: Path) -> T:
@@ -138,16 +151,6 @@ def _read(reader: Callable[[Path], T], path: Path) -> T:
     except TinyGPTFileError:
         raise TinyGPTFileError(damage) from None
     raise TinyGPTFileError(f"{damage}; {previous} is whole, --resume {shlex.quote(str(previous))} goes on from it")
-
-
-@contextmanager
-def _stoppable(path: Path | None) -> Iterator[StopRequest]:
-    """Save before a signal ends the run, if there is a file to save to."""
-    if path is None:
-        yield StopRequest()
-        return
-    with stop_request() as request:
-        yield request
 
 
 @contextmanager
@@ -188,17 +191,19 @@ def _able(config: TrainConfig) -> Iterator[None]:
         yield
 
 
-def _train(trainer: Trainer, output: Output, lines: JsonLines, request: StopRequest) -> int:
+def _train(trainer: Trainer, output: Output, lines: JsonLines, team: Team) -> int:
     config, keep_previous = trainer.config, output.keep_previous
     log = StepLog(config.steps, done=trainer.header.step)
     speeds, saved = [], trainer.header.step
-    with log.shown(), _interrupted(request):
+    with log.shown(), _interrupted(team):
         for report in trainer.run():
-            stopped_by = request.by
+            stopped_by = team.stopped_by(after=report.step)
             due = output.save_every is not None and report.step % output.save_every == 0
             if output.file is not None and (due or stopped_by or report.step == config.steps):
-                trainer.save(output.file, keep_previous=keep_previous)
+                with team.watch.paused():
+                    trainer.save(output.file, keep_previous=keep_previous)
                 keep_previous, saved = True, report.step
+                team.watch.kept = f"{_shown(output.file)} has step {saved}"
             try:
                 log.show(report)
                 lines.write(dataclasses.asdict(report))
@@ -209,46 +214,57 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines, request: StopRequ
             speeds.append(report.tokens_per_s)
             if stopped_by:
                 break
-    memory, predicted = trainer.memory(), expected(config, backend=backend()).peak_bytes
+    own = json.dumps(dataclasses.asdict(trainer.memory()))
+    memory = [Counters(**json.loads(each)) for each in team.ranks.gathered(own)]
+    predicted = expected(trainer.share, backend=backend(), ranks=team.ranks.size).peak_bytes
     lines.write(
         {
             "summary": True,
-            **dataclasses.asdict(memory),
+            **dataclasses.asdict(memory[0]),
             "predicted_bytes": predicted,
             "loss": report.loss,
             "auxiliary": report.auxiliary,
             "tokens_per_s": statistics.median(speeds),
             "parameters": config.model.parameters,
+            "ranks": [dataclasses.asdict(each) for each in memory],
             "config": {**dataclasses.asdict(config), "corpus": str(config.corpus) if config.corpus else None},
             "environment": describe(),
         }
     )
-    peak, active, cache = map(format_mib, dataclasses.astuple(memory))
-    print(f"memory: peak {peak}, active {active}, cache {cache} (training only), predicted {format_mib(predicted)}")
+    _tell_memory(memory, predicted)
     return _end(output.file, stopped_by, report.step, config.steps)
 
 
+def _tell_memory(memory: Sequence[Counters], predicted_bytes: int) -> None:
+    """Say what training took, of every rank."""
+    for rank, each in enumerate(memory):
+        peak, active, cache = map(format_mib, dataclasses.astuple(each))
+        who = f"memory of rank {rank}" if len(memory) > 1 else "memory"
+        predicted = format_mib(predicted_bytes)
+        print(f"{who}: peak {peak}, active {active}, cache {cache} (training only), predicted {predicted}")
+
+
 @contextmanager
-def _interrupted(request: StopRequest) -> Iterator[None]:
+def _interrupted(team: Team) -> Iterator[None]:
     """Tell a failure from what a Ctrl-C has done: it reaches the C++ compiler too, and MLX finds no result."""
     try:
         yield
     except RuntimeError as error:
-        if request.by is None or isinstance(error, TinyGPTError):
+        if team.request.by is None or team.ranks.size > 1 or isinstance(error, TinyGPTError):
             raise
         raise KeyboardInterrupt from None
 
 
 def _end(file: Path | None, stopped_by: Signals | None, step: int, steps: int) -> int:
     """Say where the run is, and return the exit code."""
+    code = 0 if stopped_by is None or step == steps else EXIT_SIGNAL + stopped_by
     if file is None:
-        return 0
+        return code
     print(f"saved: {_shown(file)} at step {step}, {format_bytes(file.stat().st_size)}")
-    if stopped_by is None or step == steps:
-        return 0
-    again = f"tinygpt train --resume {shlex.quote(str(_shown(file)))}"
-    print(f"stopped: {stopped_by.name} after step {step} of {steps}; {again} goes on")
-    return EXIT_SIGNAL + stopped_by
+    if stopped_by is not None and code:
+        again = f"tinygpt train --resume {shlex.quote(str(_shown(file)))}"
+        print(f"stopped: {stopped_by.name} after step {step} of {steps}; {again} goes on")
+    return code
 
 
 def _shown(path: Path) -> Path:

@@ -9,7 +9,7 @@ above the floor of 4.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -19,6 +19,8 @@ from tinygpt.checkpointing import random_state
 from tinygpt.errors import TrainingError
 from tinygpt.leaves import leaves
 from tinygpt.model import GPT, Losses, next_token_loss, training_loss
+from tinygpt.train.parts import Parts
+from tinygpt.train.ranks import Ranks
 
 Tree = dict[str, Any]
 
@@ -51,6 +53,8 @@ class TrainStep:
         blocks: Sequence[Callable[..., Any]] | None = None,
         clip_norm: float = 0.0,
         compiled: bool = True,
+        ranks: Ranks | None = None,
+        accumulate: int = 1,
     ) -> None:
         """Prepare a step.
 
@@ -60,11 +64,15 @@ class TrainStep:
             blocks: What to call instead of the model's own blocks.
             clip_norm: Largest global norm of the gradients; 0 for no clipping.
             compiled: Whether both halves are compiled.
+            ranks: Who else trains on the same batch; nobody if not given.
+            accumulate: How many parts this rank's share of it is divided into.
         """
         self._model = model
         self._optimizer = optimizer
         self._blocks = blocks
         self._clip_norm = clip_norm
+        self._ranks = Ranks() if ranks is None else ranks
+        self._parts = Parts(self._ranks.rank, self._ranks.size, accumulate)
         optimizer.init(model.trainable_parameters())
         mx.eval(model.parameters(), optimizer.state)
         self._compute_gradients = _gradients_and_norm(mx.value_and_grad(self._loss))
@@ -88,18 +96,48 @@ class TrainStep:
         return gradients.loss
 
     def gradients(self, tokens: mx.array) -> Gradients:
-        """Return the gradients of one batch, evaluated; the model stays as it is."""
+        """Return the gradients of one batch, the same on every rank, evaluated; the model stays as it is."""
+        with random_state.restored_on_error():
+            return _evaluated(self._of(tokens)) if self._parts.total == 1 else self._of_parts(tokens)
+
+    def _of_parts(self, tokens: mx.array) -> Gradients:
+        """Return the mean of what the parts of a batch give, of which this rank does its own.
+
+        The masks of a part are drawn from a key of its own, and what is left of the random state is the same on all
+        ranks: so the numbers do not depend on who does which part.
+        """
+        size = len(tokens) // self._parts.total
+        *keys, rest = mx.random.split(random_state.read(), self._parts.total + 1)
+        total: Gradients | None = None
+        for part in self._parts.own:
+            random_state.write(keys[part])
+            found = _evaluated(self._of(tokens[part * size : (part + 1) * size]))
+            total = found if total is None else _evaluated(_sum(total, found))
+        random_state.write(rest)
+        return _evaluated(self._averaged(cast("Gradients", total)))
+
+    def _averaged(self, total: Gradients) -> Gradients:
+        """Return the mean over the parts of this rank, and over all ranks; not evaluated."""
+        tree, total.tree = total.tree, {}
+        losses = [total.loss, *total.auxiliary.values()]
+        tree, (loss, *auxiliary) = (self._ranks.averaged(self._mean(each)) for each in (tree, losses))
+        return Gradients(loss, _norm(tree), tree, dict(zip(total.auxiliary, auxiliary, strict=True)))
+
+    def _mean(self, total: Any) -> Any:
+        """Return the mean over the parts of this rank."""
+        count = self._parts.accumulate
+        return total if count == 1 else tree_map(lambda array: array / count, total)
+
+    def _of(self, tokens: mx.array) -> Gradients:
+        """Return the gradients of some rows, not evaluated."""
         parameters = self._model.trainable_parameters()
         # MLX puts its tracers into the tree that it is given, and leaves them there after an exception: so it
         # gets another one.
         given = tree_map(lambda weight: weight, parameters)
         try:
-            with random_state.restored_on_error():
-                gradients = Gradients(*self._compute_gradients(given, tokens))
+            return Gradients(*self._compute_gradients(given, tokens))
         finally:
             self._model.update(parameters)  # instead of the tracers that it was run with
-        mx.eval(gradients.loss, gradients.norm, gradients.tree, gradients.auxiliary)
-        return gradients
 
     def update(self, gradients: Gradients) -> None:
         """Clip the gradients and apply them; their tree is empty afterwards."""
@@ -134,10 +172,28 @@ def _gradients_and_norm(
 ) -> Callable[[Tree, mx.array], tuple[mx.array, mx.array, Tree, Losses]]:
     def compute(parameters: Tree, tokens: mx.array) -> tuple[mx.array, mx.array, Tree, Losses]:
         (_, loss, auxiliary), gradients = value_and_grad(parameters, tokens)
-        squares = [gradient.astype(mx.float32).square().sum() for gradient in leaves(gradients).values()]
-        return loss, mx.sqrt(sum(squares, start=mx.array(0.0))), gradients, auxiliary
+        return loss, _norm(gradients), gradients, auxiliary
 
     return compute
+
+
+def _norm(tree: Tree) -> mx.array:
+    """Return the global norm of gradients."""
+    squares = [gradient.astype(mx.float32).square().sum() for gradient in leaves(tree).values()]
+    return mx.sqrt(sum(squares, start=mx.array(0.0)))
+
+
+def _sum(one: Gradients, other: Gradients) -> Gradients:
+    """Return a sum that is written into the buffers of the first; the trees of both are empty afterwards."""
+    pair, one.tree, other.tree = (one.tree, other.tree), {}, {}
+    tree = tree_map(mx.add, *pair)
+    auxiliary = {name: value + other.auxiliary[name] for name, value in one.auxiliary.items()}
+    return Gradients(one.loss + other.loss, one.norm, tree, auxiliary)
+
+
+def _evaluated(gradients: Gradients) -> Gradients:
+    mx.eval(gradients.loss, gradients.norm, gradients.tree, gradients.auxiliary)
+    return gradients
 
 
 def _check_dtypes(before: Tree, after: Tree) -> None:

@@ -19,8 +19,11 @@ from tinygpt.memory.measure import Counters, counters, reset_peak, settle
 from tinygpt.model import GPT
 from tinygpt.tinygpt_file import Header, check_savable, save
 from tinygpt.train import state
+from tinygpt.train.agreement import agree
 from tinygpt.train.data import Batches, fingerprint, read_corpus
 from tinygpt.train.expected import expected
+from tinygpt.train.parts import Parts
+from tinygpt.train.ranks import Ranks
 from tinygpt.train.resume import with_corpus
 from tinygpt.train.step import TrainStep
 from tinygpt.train_config import OPTIMIZER, TrainConfig
@@ -47,6 +50,9 @@ class Trainer:
     """Trains one model on one text.
 
     Attributes:
+        config: What it is to do.
+        ranks: Who trains together.
+        share: What this process does of it, as a run of its own.
         header: What its file would say now.
     """
 
@@ -56,6 +62,7 @@ class Trainer:
         *,
         saved: tuple[Header, dict[str, mx.array]] | None = None,
         allow_corpus_change: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
         """Read the text and make the model and the optimizer.
 
@@ -64,13 +71,17 @@ class Trainer:
             saved: The header and the tensors of the file that the run goes on from, of that configuration. The
                 tensors are taken out of the dict, so that nobody else holds them.
             allow_corpus_change: Whether the text may be another than that of ``saved``.
+            ranks: Who trains together; this process alone if not given. All of them have to make a trainer.
 
         Raises:
-            ConfigError: There is no such policy or wrapper.
+            ConfigError: There is no such policy or wrapper, or the batch cannot be divided among the ranks.
             DataError: The text cannot be used.
+            RanksError: The ranks disagree.
             ResumeError: The text is another.
         """
         self.config = config
+        self.ranks = Ranks() if ranks is None else ranks
+        self.share = Parts(ranks=self.ranks.size, accumulate=config.accumulate).share(config)
         wrap = wrapper(config.wrapper)
         corpus = read_corpus(config.corpus)
         self._batches = Batches(corpus, batch=config.batch, context=config.context, seed=config.seed)
@@ -94,7 +105,10 @@ class Trainer:
             blocks=checkpointed_blocks(self.model.blocks, config.policy, wrap, cuts=config.model.cuts),
             clip_norm=config.clip_norm,
             compiled=config.compile,
+            ranks=self.ranks,
+            accumulate=config.accumulate,
         )
+        agree(self.ranks, self.header, self.model)
 
     def save(self, path: Path, *, keep_previous: bool = True) -> None:
         """Write the run as it is now; ``keep_previous`` as in ``tinygpt_file.save``.
@@ -128,7 +142,8 @@ class Trainer:
         Raises:
             TrainingError: A loss is not finite.
         """
-        limit = expected(self.config, backend=backend()).limit_bytes if self.config.wrapper == "tinygpt" else 0
+        estimate = expected(self.share, backend=backend(), ranks=self.ranks.size)
+        limit = estimate.limit_bytes if self.config.wrapper == "tinygpt" else 0
         settle()
         reset_peak()
         for number in range(self.header.step + 1, self.config.steps + 1):

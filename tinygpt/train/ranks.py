@@ -1,0 +1,60 @@
+"""The processes that train together, on MLX's own distributed layer: ``mlx.launch -n 2 tinygpt train …``."""
+
+import os
+from typing import Any, cast
+
+import mlx.core as mx
+import mlx.nn as nn
+
+LAUNCHED = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # set by mlx.launch, and by MPI's launchers
+
+
+class Ranks:
+    """This process among those that train together; alone if there is no other.
+
+    Attributes:
+        rank: Its number, from 0.
+        size: How many there are.
+    """
+
+    def __init__(self, group: mx.distributed.Group | None = None) -> None:
+        """Be one of a group of MLX's; of none, alone."""
+        self._group = group
+        self.rank = 0 if group is None else group.rank()
+        self.size = 1 if group is None else group.size()
+
+    def averaged(self, tree: Any) -> Any:
+        """Return the mean of a tree of arrays over all ranks, which all have to ask for it; not evaluated.
+
+        Small arrays travel together. The order in which MLX adds is its own: two ranks have the same sum as one process
+        that adds the two, more of them within rounding.
+        """
+        return tree if self._group is None else nn.average_gradients(tree, self._group)
+
+    def largest(self, number: int) -> int:
+        """Return the largest of the numbers that the ranks say."""
+        return number if self._group is None else max(cast("list[int]", self._all(mx.array([number])).tolist()))
+
+    def gathered(self, text: str) -> list[str]:
+        """Return what every rank says, by rank."""
+        if self._group is None:
+            return [text]
+        said = text.encode("utf-8")
+        lengths = cast("list[int]", self._all(mx.array([len(said)], mx.int32)).tolist())
+        rows = self._all(mx.array([[*said, *bytes(max(lengths) - len(said))]], mx.int32)).tolist()
+        return [bytes(row[:length]).decode("utf-8") for row, length in zip(cast("Any", rows), lengths, strict=True)]
+
+    def _all(self, array: mx.array) -> mx.array:
+        return mx.distributed.all_gather(array, group=self._group)
+
+
+def ranks() -> Ranks:
+    """Return this process among those that a launcher has started; alone if none has.
+
+    Raises:
+        RuntimeError: The others cannot be reached, in MLX's words.
+    """
+    if not any(name in os.environ for name in LAUNCHED):
+        return Ranks()
+    group = mx.distributed.init()
+    return Ranks(group if group.size() > 1 else None)

@@ -1,0 +1,82 @@
+"""One rank of a run: the first alone prints and writes, all stop after the same step, and none waits for the dead."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinygpt.errors import RanksError, TinyGPTError
+from tinygpt.train.output import Output
+from tinygpt.train.ranks import Ranks, ranks
+from tinygpt.train.stop import StopRequest, stop_request
+from tinygpt.train.watch import Watch, peers
+
+
+@dataclass(frozen=True)
+class Team:
+    """This process and those that train with it.
+
+    Attributes:
+        ranks: What connects them.
+        peers: The processes of the others on this machine, by rank.
+        request: Whether this one was asked to stop.
+        watch: Looks after the others.
+    """
+
+    ranks: Ranks
+    peers: Mapping[int, int]
+    request: StopRequest
+    watch: Watch
+
+    def own(self, output: Output) -> Output:
+        """Return where this rank leaves what it makes: the first does, the others nowhere."""
+        return output if self.ranks.rank == 0 else Output()
+
+    def stopped_by(self, *, after: int) -> signal.Signals | None:
+        """Return the signal that any of them has got, the same on all; every rank has to ask after every step."""
+        self.watch.done(after)
+        number = self.ranks.largest(self.request.by or 0)
+        return signal.Signals(number) if number else None
+
+
+@contextmanager
+def together(*, saves: bool) -> Iterator[Team]:
+    """Be one rank, or alone, inside the context.
+
+    Args:
+        saves: Whether a signal is to wait for the end of the step, after which the first rank saves.
+
+    Raises:
+        RanksError: Another rank is gone.
+    """
+    team = ranks()
+    with stop_request() if saves else nullcontext(StopRequest()) as request:
+        others = peers(team)
+        with (
+            Watch(others, stopped=lambda: request.by is not None) as watch,
+            _silent(team.rank > 0),
+            _lost(team, watch),
+        ):
+            yield Team(team, others, request, watch)
+
+
+@contextmanager
+def _silent(silent: bool) -> Iterator[None]:
+    if not silent:
+        yield
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
+@contextmanager
+def _lost(team: Ranks, watch: Watch) -> Iterator[None]:
+    """Say who is gone where MLX says that something is."""
+    try:
+        yield
+    except RuntimeError as error:
+        if team.size == 1 or isinstance(error, TinyGPTError):
+            raise
+        raise RanksError(f"{watch.lost()}; MLX says: {error}") from error
