@@ -1,6 +1,7 @@
 """The suite's own set-up: the plugin, also where it is not installed, and the machine that the tests run on."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -45,7 +46,10 @@ if not COMPILES:  # here and in every process that a test starts; the report's h
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of what an ordinary run leaves out."""
+    """Register the suite's own markers, and hear Ctrl-C, which a shell takes from what it runs in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # every process that a test starts inherits that
+    config.addinivalue_line("markers", "distributed: several processes that train together, on this machine")
     config.addinivalue_line("markers", "asked: a benchmark that runs only where -m or --benchmark-only asks for it")
 
 

@@ -1,7 +1,9 @@
 """``tinygpt audit``: other people's models under checkpointing. Exit code 0 all right, 1 not, 3 bad input."""
 
 import argparse
+import importlib.metadata
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,12 +29,15 @@ def add(audit: argparse.ArgumentParser) -> None:
     )
     add("--training", action="append", choices=TRAININGS, help="what is trained (default: full); may be repeated")
     add("--compiled", action="store_true", help="inside mx.compile, too")
+    add("--mlx-lm", metavar="VERSION", help="another release of mlx-lm, in an environment of its own")
     add("--report", type=Path, metavar="FILE", help="write everything as JSON")
     add("--markdown", type=Path, metavar="FILE", help="write the table")
     audit.set_defaults(run=_audit)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
+    if arguments.mlx_lm is not None:
+        return _under(arguments)
     from tinygpt.audit.audit import audit  # noqa: PLC0415  (MLX only when it is needed)
 
     report = audit(
@@ -53,6 +58,24 @@ def _audit(arguments: argparse.Namespace) -> int:
             except OSError as error:
                 raise ReportError(f"[audit] {path}: got {error.strerror}, expected a file to write to") from error
     return exit_code(report)
+
+
+def _under(arguments: argparse.Namespace) -> int:
+    """Do the same under another release of mlx-lm, with the MLX that is here."""
+    from tinygpt.gate.environments import default_cache, environment  # noqa: PLC0415
+    from tinygpt.gate.release import release  # noqa: PLC0415
+
+    if arguments.target != MLX_LM:
+        raise UsageError(f"[audit] --mlx-lm {arguments.mlx_lm}: got it with {arguments.target}, expected {MLX_LM}")
+    here = release(importlib.metadata.version("mlx"))
+    there = environment(here, cache=default_cache(), packages=[f"mlx-lm=={arguments.mlx_lm}"])
+    words = [MLX_LM, *(["--compiled"] if arguments.compiled else [])]
+    for option in ("model", "wrapper", "training"):
+        words += [word for value in getattr(arguments, option) or [] for word in (f"--{option}", value)]
+    for option in ("report", "markdown"):
+        path = getattr(arguments, option)
+        words += [f"--{option}", str(path.absolute())] if path is not None else []
+    return subprocess.run(there.command("tinygpt", "audit", *words), env=there.variables, check=False).returncode
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:

@@ -121,7 +121,9 @@ class TrainStep:
         tree, total.tree = total.tree, {}
         losses = [total.loss, *total.auxiliary.values()]
         tree, (loss, *auxiliary) = (self._ranks.averaged(self._mean(each)) for each in (tree, losses))
-        return Gradients(loss, _norm(tree), tree, dict(zip(total.auxiliary, auxiliary, strict=True)))
+        # What was averaged lies row by row, what was not perhaps column by column: it is added up alike.
+        norm = _norm(tree_map(lambda array: array.reshape(-1), tree))
+        return Gradients(loss, norm, tree, dict(zip(total.auxiliary, auxiliary, strict=True)))
 
     def _mean(self, total: Any) -> Any:
         """Return the mean over the parts of this rank."""

@@ -1,0 +1,395 @@
+"""Training with several processes: equal to one, told when they disagree, ended when one is gone."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.optimizers as optim
+import pytest
+from mlx.utils import tree_map
+
+from tinygpt.checkpointing import checkpoint, checkpointed_blocks
+from tinygpt.config import GPTConfig
+from tinygpt.conformance.compare import differences
+from tinygpt.conformance.rank import free_ports
+from tinygpt.conformance.tolerances import OTHER_ORDER
+from tinygpt.conformance.trial import Everything
+from tinygpt.durability.small import trained as small_run
+from tinygpt.errors import ConfigError, RanksError
+from tinygpt.leaves import leaves
+from tinygpt.model import GPT
+from tinygpt.tinygpt_file import load
+from tinygpt.train.agreement import agree
+from tinygpt.train.parts import Parts
+from tinygpt.train.ranks import Ranks
+from tinygpt.train.step import TrainStep
+from tinygpt.train.watch import EXIT_LOST, Watch, is_alive
+
+pytestmark = pytest.mark.distributed
+
+STEPS = 20
+MODEL = ("--preset", "tiny", "--n-layer", "2", "--context", "16", "--batch", "4", "--seed", "3")
+DROPOUT = ("--dropout", "0.2")
+EAGER = ("--no-compile",)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Return a text of a few thousand bytes."""
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    path.write_text(Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    return path
+
+
+def alone(*words, cwd):
+    """Train with one process."""
+    command = [sys.executable, "-m", "tinygpt", "train", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+
+
+def launcher(count):
+    """Return the command of MLX's own launcher, on ports that nobody has."""
+    port = free_ports(1)[0] % 20000 + 30000
+    code = "from mlx._distributed_utils.launch import main; main()"
+    return [sys.executable, "-c", code, "-n", str(count), "--backend", "ring", "--starting-port", str(port)]
+
+
+def together(count, *words, cwd, script=None):
+    """Start MLX's launcher with that many ranks."""
+    own = [sys.executable, "-m", "tinygpt", "train", *map(str, words)]
+    return subprocess.Popen(
+        [*launcher(count), *(script or own)],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+    )
+
+
+def trained(folder, name, corpus, *words, count=1, steps=STEPS):
+    """Train to the end, and return the losses, and the tensors of the file."""
+    folder.mkdir(exist_ok=True)
+    asked = (*words, "--steps", steps, "--out", f"{name}.tinygpt", "--json", f"{name}.json")
+    if "--resume" not in words:
+        asked = (*MODEL, *asked, "--corpus", corpus)
+    if count == 1:
+        done = alone(*asked, cwd=folder)
+        said = done.stdout + done.stderr
+    else:
+        process = together(count, *asked, cwd=folder)
+        said = "".join(process.communicate(timeout=300))
+    assert (folder / f"{name}.tinygpt").is_file(), said
+    lines = [json.loads(line) for line in (folder / f"{name}.json").read_text().splitlines()]
+    return [line["loss"] for line in lines if "tokens_per_s" in line and "summary" not in line], load(
+        folder / f"{name}.tinygpt"
+    )[1]
+
+
+@pytest.mark.parametrize("policy", ["none", "all"])
+@pytest.mark.parametrize("mode", [(), EAGER], ids=["compiled", "eager"])
+def test_two_ranks_are_one_process_with_two_parts(tmp_path, corpus, policy, mode):
+    """Twenty steps with dropout: losses, weights, moments and the random key are equal to the bit."""
+    words = (*DROPOUT, *mode, "--grad-checkpoint", policy)
+
+    losses, tensors = trained(tmp_path, "ranks", corpus, *words, count=2)
+    expected, one = trained(tmp_path, "one", corpus, *words, "--accumulate", "2")
+
+    assert len(losses) == STEPS
+    assert losses == expected
+    assert differences(tensors, one) == []
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_ranks_are_one_process_on_the_joined_batch(tmp_path, corpus, count):
+    """The same sums in another order: first gradients within its bound, and losses that stay together."""
+    losses, _ = trained(tmp_path, "ranks", corpus, *EAGER, count=count)
+    expected, _ = trained(tmp_path, "one", corpus, *EAGER)
+
+    assert losses[0] == pytest.approx(expected[0], rel=OTHER_ORDER.relative)
+    assert losses == pytest.approx(expected, rel=STEPS * OTHER_ORDER.relative)
+
+
+def test_run_goes_on_with_another_number_of_ranks(tmp_path, corpus):
+    """With two, then four, then one: rows and masks are a function of the step and of the part, not of who does it."""
+    words = (*DROPOUT, *EAGER)
+    two, _ = trained(tmp_path, "a", corpus, *words, "--accumulate", "2", count=2, steps=3)
+    four, _ = trained(tmp_path, "b", corpus, "--resume", "a.tinygpt", "--accumulate", "1", count=4, steps=5)
+    one, tensors = trained(tmp_path, "c", corpus, "--resume", "b.tinygpt", "--accumulate", "4", steps=7)
+
+    expected, alone = trained(tmp_path, "alone", corpus, *words, "--accumulate", "4", steps=7)
+
+    assert [*two, *four, *one] == pytest.approx(expected, rel=7 * OTHER_ORDER.relative)
+    assert tensors["random.key"].tolist() == alone["random.key"].tolist()
+
+
+def ranks_of(launched):
+    """Return the processes of the ranks below a launcher, by rank, once they are there."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        found = {}
+        for folder in Path("/proc").iterdir():
+            try:
+                parts = (folder / "stat").read_text().rpartition(")")[2].split()
+                variables = (folder / "environ").read_bytes().split(b"\0")
+                command = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            rank = [each for each in variables if each.startswith(b"MLX_RANK=")]
+            if rank and int(parts[1]) == launched.pid and b"tinygpt" in command:
+                found[int(rank[0].partition(b"=")[2])] = int(folder.name)
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError("no rank has started")
+
+
+def steps_done(path, count):
+    """Wait until a run has told of so many steps."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if path.is_file() and len(path.read_text().splitlines()) >= count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{path} has no {count} steps")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize(("count", "victim"), [(2, 1), (2, 0), (4, 2)])
+def test_rank_that_dies_ends_the_run_with_its_name(tmp_path, corpus, count, victim):
+    """Within thirty seconds, and what was saved goes on with fewer ranks."""
+    words = (*MODEL, *DROPOUT, *EAGER, "--steps", 100000, "--corpus", corpus)
+    process = together(count, *words, "--out", "run.tinygpt", "--save-every", "1", "--json", "run.json", cwd=tmp_path)
+    steps_done(tmp_path / "run.json", 3)
+
+    os.kill(ranks_of(process)[victim], signal.SIGKILL)
+    begin = time.monotonic()
+    _, said = process.communicate(timeout=60)
+
+    assert time.monotonic() - begin < 30
+    assert f"[ranks] rank {victim}: got the end of its process after step" in said
+    step = load(tmp_path / "run.tinygpt")[0].step
+    again = alone("--resume", "run.tinygpt", "--steps", step + 2, "--out", "fewer.tinygpt", cwd=tmp_path)
+    assert (again.returncode, f"saved: fewer.tinygpt at step {step + 2}" in again.stdout) == (0, True), again.stderr
+
+
+def test_ranks_stop_after_the_same_step(tmp_path, corpus):
+    """A signal that one of them gets stops all, and the first saves."""
+    words = (*MODEL, *EAGER, "--steps", 100000, "--corpus", corpus)
+    process = together(2, *words, "--out", "run.tinygpt", "--json", "run.json", cwd=tmp_path)
+    steps_done(tmp_path / "run.json", 2)
+
+    os.kill(ranks_of(process)[1], signal.SIGTERM)
+    out, said = process.communicate(timeout=60)
+
+    step = load(tmp_path / "run.tinygpt")[0].step
+    assert f"stopped: SIGTERM after step {step} of 100000" in out, said
+    assert "[ranks]" not in said
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ("--batch 8", "training.batch of rank 1: got 8, expected 4, as on rank 0"),
+        ("--corpus other.txt", "data.sha256 of rank 1: got"),
+        ("--grad-checkpoint all", "policy of rank 1: got all, expected none, as on rank 0"),
+        ("--corpus none.txt", "[corpus] none.txt: got No such file or directory"),
+    ],
+)
+def test_ranks_that_disagree_are_told_before_the_first_step(tmp_path, corpus, other, words):
+    """Whatever a step depends on."""
+    (tmp_path / "other.txt").write_text(corpus.read_text() + "more\n")
+    own = " ".join([sys.executable, "-m", "tinygpt", "train", *MODEL, *EAGER, "--steps", "2", "--corpus", str(corpus)])
+    script = ["bash", "-c", f'[ "$MLX_RANK" = 1 ] && other="{other}"; exec {own} $other']
+
+    out, said = together(2, cwd=tmp_path, script=script).communicate(timeout=120)
+
+    assert words in said
+    assert "step 1" not in out
+
+
+class Pair(Ranks):
+    """Two ranks in one process: this one, and another that has said what it says."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.size, self.other = 2, other
+
+    def gathered(self, text):
+        return [text, self.other(text)]
+
+
+@pytest.mark.parametrize("name", ["weights", "written_by.mlx", "step", "seed"])
+def test_every_difference_between_ranks_is_named(name):
+    """Also those that no command line can make: other weights, another release, another step."""
+    trainer = small_run()
+
+    def other(text):
+        said = json.loads(text)
+        (path,) = [each for each in said if each == name or each.endswith(f".{name}")]
+        return json.dumps({**said, path: "another"})
+
+    with pytest.raises(RanksError, match=rf"\[ranks\] \S*{name} of rank 1: got another, expected"):
+        agree(Pair(other), trainer.header, trainer.model)
+
+
+def test_batch_that_cannot_be_divided_is_refused():
+    """Both numbers are named."""
+    with pytest.raises(ConfigError, match="got 1, expected a multiple of 6: 2 ranks, 3 parts each"):
+        Parts(ranks=2, accumulate=3).share(small_run().config)
+
+
+SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=8, n_mlp=16, context=6, vocab_size=11, dropout=0.5)
+
+
+def step(tokens, ranks=None, accumulate=1, key=0, policy="none"):
+    """Return the gradients of one step of a small model with dropout."""
+    mx.random.seed(0)
+    model = GPT(SHAPE)
+    blocks = checkpointed_blocks(model.blocks, policy, checkpoint)
+    found = TrainStep(model, optim.AdamW(1e-2), blocks=blocks, compiled=False, ranks=ranks, accumulate=accumulate)
+    mx.random.seed(key)
+    return found.gradients(tokens)
+
+
+def test_every_part_has_masks_of_its_own():
+    """Equal rows in both parts: with equal masks the mean would be each of the two."""
+    row = mx.arange(7)[None]
+    both = step(mx.concatenate([row, row]), accumulate=2)
+    alone = Recorded(0)
+    step(mx.concatenate([row, row]), ranks=alone)
+
+    assert both.loss.item() != alone.seen[1][0].item()
+
+
+class Recorded(Ranks):
+    """A rank of two that keeps what it was to average, and is given back the same."""
+
+    def __init__(self, rank, averaging=lambda tree: tree):
+        super().__init__()
+        self.rank, self.size, self.seen, self.averaging = rank, 2, [], averaging
+
+    def averaged(self, tree):
+        self.seen.append(tree)
+        return self.averaging(tree)
+
+
+def with_other(tokens, average, *, rank=1):
+    """Return a step of the first of two ranks, which average with what the other one has found."""
+    other = Recorded(rank)
+    step(tokens, ranks=other, policy="all")
+    seen = iter(other.seen)
+    return step(tokens, ranks=Recorded(0, lambda tree: tree_map(average, tree, next(seen))), policy="all")
+
+
+FAULTS = {
+    "no averaging": lambda tokens: with_other(tokens, lambda one, _: one),
+    "sum instead of mean": lambda tokens: with_other(tokens, lambda one, other: one + other),
+    "one rank dropped": lambda tokens: with_other(tokens, lambda one, _: one / 2),
+    "equal rows and masks": lambda tokens: with_other(tokens, lambda one, other: (one + other) / 2, rank=0),
+}
+
+
+def test_mean_of_two_ranks_is_a_step_of_two_parts():
+    """What the planted faults below are without a fault."""
+    tokens = mx.arange(4 * 7).reshape(4, 7) % 11
+    expected = step(tokens, accumulate=2)
+
+    found = with_other(tokens, lambda one, other: (one + other) / 2)
+
+    assert differences([found.tree, found.loss, found.norm], [expected.tree, expected.loss, expected.norm]) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_planted_averaging_is_seen(fault):
+    """Each fault of averaging leaves other gradients than one process with two parts."""
+    tokens = mx.arange(4 * 7).reshape(4, 7) % 11
+
+    assert differences(fault(tokens).tree, step(tokens, accumulate=2).tree, loose=Everything(), tolerance=OTHER_ORDER)
+
+
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_parts_are_the_whole_batch(accumulate):
+    """Without dropout, the mean over the parts is that over the batch, but for the order of the sum."""
+    tokens = mx.arange(4 * 7).reshape(4, 7) % 11
+    config = dataclasses.replace(SHAPE, dropout=0.0)
+    found = []
+    for parts in (1, accumulate):
+        mx.random.seed(0)
+        found.append(TrainStep(GPT(config), optim.AdamW(1e-2), compiled=False, accumulate=parts).gradients(tokens))
+
+    whole, divided = (leaves([each.tree, each.loss]) for each in found)
+    largest = max(
+        mx.abs(each).max().item() for each in whole.values()
+    )  # the gradient of a key's bias is zero but for rounding
+    assert whole.keys() == divided.keys()
+    assert (
+        max(mx.abs(divided[name] - each).max().item() for name, each in whole.items()) <= OTHER_ORDER.relative * largest
+    )
+
+
+@pytest.fixture
+def process():
+    """Return a process that waits for its end."""
+    found = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield found
+    found.kill()
+    found.communicate()
+
+
+def test_process_that_nobody_has_asked_for_is_gone(process):
+    """A zombie is not alive."""
+    assert is_alive(process.pid)
+
+    process.kill()
+    time.sleep(0.5)
+
+    assert not is_alive(process.pid)
+
+
+def test_who_waits_for_the_dead_is_ended(process, capsys):
+    """With the name of the rank, after its grace; not while it saves."""
+    left = threading.Event()
+    codes = []
+
+    def leave(code):
+        codes.append(code)
+        left.set()
+
+    with Watch({1: process.pid}, grace_s=0.5, leave=leave) as watch:
+        watch.kept = "run.tinygpt has step 7"
+        watch.done(8)
+        process.kill()
+        with watch.paused():
+            assert not left.wait(2)
+        assert left.wait(10)
+
+    assert codes == [EXIT_LOST]
+    assert capsys.readouterr().err == (
+        "[ranks] rank 1: got the end of its process after step 8, expected it to go on; run.tinygpt has step 7; "
+        "waited 0.5 s\n"
+    )
+
+
+def test_who_is_asked_to_stop_and_waits_is_ended(process):
+    """No rank of this machine is gone, and yet nobody answers."""
+    left = threading.Event()
+
+    with Watch({1: process.pid}, stopped=lambda: True, grace_s=0.2, leave=lambda _: left.set()):
+        assert left.wait(10)
+
+
+def test_nobody_is_ended_while_all_live(process):
+    """However long a step takes."""
+    left = threading.Event()
+
+    with Watch({1: process.pid}, grace_s=0.1, leave=lambda _: left.set()):
+        assert not left.wait(2)
