@@ -12,9 +12,11 @@ from tinygpt.durability.releases import crossing, environment
 from tinygpt.durability.small import CONFIG, write_small_file
 from tinygpt.errors import InconclusiveError
 from tinygpt.tinygpt_file import load
+from tinygpt.tinygpt_file.header import VERSION
 from tinygpt.train import Trainer
 
-OLD = Path(__file__).parent / "files" / "version-1.tinygpt"  # 2 steps of the small run, by MLX 0.32.4
+FILES = Path(__file__).parent / "files"  # 2 steps of the small run, by MLX 0.32.4
+OLD = FILES / "version-1.tinygpt"
 
 
 def test_file_of_version_1_is_migrated_and_goes_on():
@@ -28,7 +30,20 @@ def test_file_of_version_1_is_migrated_and_goes_on():
     assert b"policy" not in OLD.read_bytes()
     assert (header.config.policy, header.config.wrapper, header.changes) == ("all", "tinygpt", ())
     assert report.step == 3
-    assert trainer.header.as_dict()["version"] == 2
+    assert trainer.header.as_dict()["version"] == VERSION
+
+
+def test_file_of_version_2_is_migrated_and_goes_on():
+    """It says nothing of parts: a batch is not divided."""
+    header, arrays = load(FILES / "version-2.tinygpt")
+
+    trainer = Trainer(header.config, saved=(header, arrays), allow_corpus_change=True)  # Python's library is another
+    report = next(iter(trainer.run()))
+
+    assert b'"version\\": 2' in (FILES / "version-2.tinygpt").read_bytes()
+    assert b"accumulate" not in (FILES / "version-2.tinygpt").read_bytes()
+    assert header.config.accumulate == 1
+    assert report.step == 3
 
 
 def test_file_crosses_to_another_release_and_back(tmp_path):

@@ -18,9 +18,10 @@ from mlx.utils import tree_map
 from tinygpt.checkpointing import checkpoint, checkpointed_blocks
 from tinygpt.config import GPTConfig
 from tinygpt.conformance.compare import differences
-from tinygpt.conformance.rank import free_ports
 from tinygpt.conformance.tolerances import OTHER_ORDER
 from tinygpt.conformance.trial import Everything
+from tinygpt.durability.launched import processes, start, wait_until
+from tinygpt.durability.runs import command, losses, records
 from tinygpt.durability.small import trained as small_run
 from tinygpt.errors import ConfigError, RanksError
 from tinygpt.leaves import leaves
@@ -50,29 +51,7 @@ def corpus(tmp_path_factory):
 
 def alone(*words, cwd):
     """Train with one process."""
-    command = [sys.executable, "-m", "tinygpt", "train", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
-
-
-def launcher(count):
-    """Return the command of MLX's own launcher, on ports that nobody has."""
-    port = free_ports(1)[0] % 20000 + 30000
-    code = "from mlx._distributed_utils.launch import main; main()"
-    return [sys.executable, "-c", code, "-n", str(count), "--backend", "ring", "--starting-port", str(port)]
-
-
-def together(count, *words, cwd, script=None):
-    """Start MLX's launcher with that many ranks."""
-    own = [sys.executable, "-m", "tinygpt", "train", *map(str, words)]
-    return subprocess.Popen(
-        [*launcher(count), *(script or own)],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
-    )
+    return subprocess.run(command(*words), cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
 
 
 def trained(folder, name, corpus, *words, count=1, steps=STEPS):
@@ -85,13 +64,10 @@ def trained(folder, name, corpus, *words, count=1, steps=STEPS):
         done = alone(*asked, cwd=folder)
         said = done.stdout + done.stderr
     else:
-        process = together(count, *asked, cwd=folder)
+        process = start(count, *asked, cwd=folder)
         said = "".join(process.communicate(timeout=300))
     assert (folder / f"{name}.tinygpt").is_file(), said
-    lines = [json.loads(line) for line in (folder / f"{name}.json").read_text().splitlines()]
-    return [line["loss"] for line in lines if "tokens_per_s" in line and "summary" not in line], load(
-        folder / f"{name}.tinygpt"
-    )[1]
+    return list(losses(folder / f"{name}.json").values()), load(folder / f"{name}.tinygpt")[1]
 
 
 @pytest.mark.parametrize("policy", ["none", "all"])
@@ -100,22 +76,22 @@ def test_two_ranks_are_one_process_with_two_parts(tmp_path, corpus, policy, mode
     """Twenty steps with dropout: losses, weights, moments and the random key are equal to the bit."""
     words = (*DROPOUT, *mode, "--grad-checkpoint", policy)
 
-    losses, tensors = trained(tmp_path, "ranks", corpus, *words, count=2)
+    told, tensors = trained(tmp_path, "ranks", corpus, *words, count=2)
     expected, one = trained(tmp_path, "one", corpus, *words, "--accumulate", "2")
 
-    assert len(losses) == STEPS
-    assert losses == expected
+    assert len(told) == STEPS
+    assert told == expected
     assert differences(tensors, one) == []
 
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_ranks_are_one_process_on_the_joined_batch(tmp_path, corpus, count):
     """The same sums in another order: first gradients within its bound, and losses that stay together."""
-    losses, _ = trained(tmp_path, "ranks", corpus, *EAGER, count=count)
+    told, _ = trained(tmp_path, "ranks", corpus, *EAGER, count=count)
     expected, _ = trained(tmp_path, "one", corpus, *EAGER)
 
-    assert losses[0] == pytest.approx(expected[0], rel=OTHER_ORDER.relative)
-    assert losses == pytest.approx(expected, rel=STEPS * OTHER_ORDER.relative)
+    assert told[0] == pytest.approx(expected[0], rel=OTHER_ORDER.relative)
+    assert told == pytest.approx(expected, rel=STEPS * OTHER_ORDER.relative)
 
 
 def test_run_goes_on_with_another_number_of_ranks(tmp_path, corpus):
@@ -131,35 +107,9 @@ def test_run_goes_on_with_another_number_of_ranks(tmp_path, corpus):
     assert tensors["random.key"].tolist() == alone["random.key"].tolist()
 
 
-def ranks_of(launched):
-    """Return the processes of the ranks below a launcher, by rank, once they are there."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        found = {}
-        for folder in Path("/proc").iterdir():
-            try:
-                parts = (folder / "stat").read_text().rpartition(")")[2].split()
-                variables = (folder / "environ").read_bytes().split(b"\0")
-                command = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            rank = [each for each in variables if each.startswith(b"MLX_RANK=")]
-            if rank and int(parts[1]) == launched.pid and b"tinygpt" in command:
-                found[int(rank[0].partition(b"=")[2])] = int(folder.name)
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError("no rank has started")
-
-
 def steps_done(path, count):
     """Wait until a run has told of so many steps."""
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        if path.is_file() and len(path.read_text().splitlines()) >= count:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{path} has no {count} steps")
+    wait_until(lambda: len(records(path)) >= count, f"{count} steps")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
@@ -167,10 +117,10 @@ def steps_done(path, count):
 def test_rank_that_dies_ends_the_run_with_its_name(tmp_path, corpus, count, victim):
     """Within thirty seconds, and what was saved goes on with fewer ranks."""
     words = (*MODEL, *DROPOUT, *EAGER, "--steps", 100000, "--corpus", corpus)
-    process = together(count, *words, "--out", "run.tinygpt", "--save-every", "1", "--json", "run.json", cwd=tmp_path)
+    process = start(count, *words, "--out", "run.tinygpt", "--save-every", "1", "--json", "run.json", cwd=tmp_path)
     steps_done(tmp_path / "run.json", 3)
 
-    os.kill(ranks_of(process)[victim], signal.SIGKILL)
+    os.kill(processes(process, count)[victim], signal.SIGKILL)
     begin = time.monotonic()
     _, said = process.communicate(timeout=60)
 
@@ -184,10 +134,10 @@ def test_rank_that_dies_ends_the_run_with_its_name(tmp_path, corpus, count, vict
 def test_ranks_stop_after_the_same_step(tmp_path, corpus):
     """A signal that one of them gets stops all, and the first saves."""
     words = (*MODEL, *EAGER, "--steps", 100000, "--corpus", corpus)
-    process = together(2, *words, "--out", "run.tinygpt", "--json", "run.json", cwd=tmp_path)
+    process = start(2, *words, "--out", "run.tinygpt", "--json", "run.json", cwd=tmp_path)
     steps_done(tmp_path / "run.json", 2)
 
-    os.kill(ranks_of(process)[1], signal.SIGTERM)
+    os.kill(processes(process, 2)[1], signal.SIGTERM)
     out, said = process.communicate(timeout=60)
 
     step = load(tmp_path / "run.tinygpt")[0].step
@@ -210,7 +160,7 @@ def test_ranks_that_disagree_are_told_before_the_first_step(tmp_path, corpus, ot
     own = " ".join([sys.executable, "-m", "tinygpt", "train", *MODEL, *EAGER, "--steps", "2", "--corpus", str(corpus)])
     script = ["bash", "-c", f'[ "$MLX_RANK" = 1 ] && other="{other}"; exec {own} $other']
 
-    out, said = together(2, cwd=tmp_path, script=script).communicate(timeout=120)
+    out, said = start(2, cwd=tmp_path, script=script).communicate(timeout=120)
 
     assert words in said
     assert "step 1" not in out

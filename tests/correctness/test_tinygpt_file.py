@@ -103,7 +103,7 @@ def test_every_kind_of_damage_is_one_error(whole):
 
 
 WORDS = {
-    "version 3": "header version: got 3, expected at most 2: it was written by a newer tinygpt",
+    "version 4": "header version: got 4, expected at most 3: it was written by a newer tinygpt",
     "step of another time": "header step: got 3, expected 2, as the optimizer has",
     "policy unknown": "header [policy] name: got 'some', expected one of none, all, every:K, first:N, segments:K, "
     "sqrt, attention, selective, halves, or first:N+selective and the like",

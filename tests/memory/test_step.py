@@ -1,9 +1,14 @@
+import dataclasses
+
 import mlx.core as mx
 import mlx.optimizers as optim
 import pytest
 from mlx.utils import tree_map
 
+from tinygpt.checkpointing import checkpoint, checkpointed_blocks, plan
 from tinygpt.config import GPTConfig
+from tinygpt.memory.estimate import estimate_peak
+from tinygpt.memory.in_flight import lean_evaluation
 from tinygpt.memory.measure import counters, measure, settle
 from tinygpt.model import GPT
 from tinygpt.savings.judge import UPDATE_FACTOR
@@ -34,3 +39,44 @@ def test_update_works_in_place(compiled):
 
     assert 4 * parameter_bytes <= reading.base_bytes + reading.peak_bytes <= UPDATE_FACTOR * parameter_bytes
     assert reading.left_bytes < 0.01 * parameter_bytes
+
+
+# Activations of a part are two hundred times the gradients, which several parts add up.
+NARROW = GPTConfig(n_layer=1, n_head=8, n_embd=32, n_mlp=64, context=256)
+ROWS = 4
+
+
+def peak(config, parts, policy):
+    """Return the peak of gradients of so many parts of four rows, and what it is estimated to be."""
+    mx.random.seed(0)
+    model = GPT(config)
+    blocks = checkpointed_blocks(model.blocks, policy, checkpoint)
+    step = TrainStep(model, optim.AdamW(1e-3), blocks=blocks, compiled=False, accumulate=parts)
+    tokens = mx.random.randint(0, 256, (ROWS * parts, config.context + 1))
+    mx.eval(tokens)
+    with lean_evaluation():
+        reading = measure(lambda: step.gradients(tokens).loss, schedule="part by part", trials=1)
+    estimate = estimate_peak(
+        config, plan(policy, config.n_layer), batch=ROWS, context=config.context, accumulates=parts > 1
+    )
+    return reading.peak_bytes, estimate.peak_bytes - estimate.weights - estimate.moments
+
+
+@pytest.mark.parametrize("policy", ["none", "all"])
+def test_peak_does_not_grow_with_the_parts(policy):
+    """Four and sixteen parts take what one takes, within two percent."""
+    peaks = [peak(NARROW, parts, policy)[0] for parts in (1, 4, 16)]
+
+    assert max(peaks) <= 1.02 * min(peaks)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_several_parts_take_one_more_sum_of_gradients(parts):
+    """Where gradients outweigh activations, too: the estimate is never under by three percent."""
+    config = dataclasses.replace(CONFIG, context=16, n_layer=2)
+
+    read, estimated = peak(config, parts, "all")
+
+    assert read <= 1.03 * estimated
+
+

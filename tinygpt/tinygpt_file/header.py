@@ -161,6 +161,8 @@ def _flag_to_policy(header: Json) -> Json:
 def _whole_batches(header: Json) -> Json:
     """From version 2: a batch is not divided."""
     training = _typed(header.get("training"), "training", dict)
+    if "accumulate" in training:
+        raise UnfitError("header training.accumulate", "a value", "none in version 2")
     return header | {"version": 3, "training": training | {"accumulate": 1}}
 
 

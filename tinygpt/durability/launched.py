@@ -1,0 +1,81 @@
+"""Runs of ``tinygpt train`` with several ranks on this machine, as MLX's own launcher starts them."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tinygpt.conformance.rank import free_ports
+from tinygpt.durability.runs import command
+from tinygpt.errors import TrainingError
+
+LAUNCH = "from mlx._distributed_utils.launch import main; main()"
+PATIENCE_S = 120.0
+
+
+def start(count: int, *options: object, cwd: Path, script: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    """Start a run with several ranks, connected by MLX's ring over this machine's own network.
+
+    Args:
+        count: How many.
+        options: Of ``tinygpt train``.
+        cwd: Where.
+        script: What every rank runs instead.
+    """
+    port = free_ports(1)[0] % 20000 + 30000  # a run takes as many as it has ranks, from there on
+    launcher = [sys.executable, "-c", LAUNCH, "-n", str(count), "--backend", "ring", "--starting-port", str(port)]
+    return subprocess.Popen(
+        [*launcher, *(script or command(*options))],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+    )
+
+
+def processes(launcher: "subprocess.Popen[str]", count: int) -> dict[int, int]:
+    """Return the processes of the ranks below a launcher, by rank, once all are there. They are found in /proc.
+
+    Raises:
+        TrainingError: They do not come.
+    """
+    found: dict[int, int] = {}
+
+    def there() -> bool:
+        for folder in Path("/proc").glob("[0-9]*"):
+            rank = _rank(folder, launcher.pid)
+            if rank is not None:
+                found[rank] = int(folder.name)
+        return len(found) == count
+
+    wait_until(there, f"{count} ranks")
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until something is so.
+
+    Raises:
+        TrainingError: It takes too long.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TrainingError(f"[run] {what}: got none in {PATIENCE_S:.0f} s, expected them")
+        time.sleep(0.02)
+
+
+def _rank(folder: Path, launcher: int) -> int | None:
+    """Return the rank of a process, if it is one below a launcher."""
+    try:
+        parent = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+        variables = (folder / "environ").read_bytes().split(b"\0")
+        words = (folder / "cmdline").read_bytes()
+    except OSError:
+        return None
+    named = [each for each in variables if each.startswith(b"MLX_RANK=")]
+    return int(named[0].partition(b"=")[2]) if named and int(parent) == launcher and b"tinygpt" in words else None
