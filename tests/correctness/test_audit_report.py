@@ -54,7 +54,7 @@ def test_markdown_shows_releases_and_what_changed():
     assert "## From mlx-lm 2.9.0 to 2.10.0" in page
     assert "- New: absent, idle, integer, lossy, refuses, rounded, shares." in page
     assert "- Gone: gone." in page
-    assert "- plain under mlx-lm: wrong -> right." in page
+    assert "- Under mlx-lm, wrong -> right: plain." in page
     assert "| model | blocks | mlx-lm full | tinygpt full | mlx-lm lora | tinygpt lora |" in page
     assert "| shares | 4 | ✗ 3/10 leaves | ✓ 0.40 0.25 | ✗ 1/10 leaves |  |" in page
     assert "| idle | 4 | 0 0/4 blocks |  |  |  |" in page

@@ -231,7 +231,7 @@ def test_audit_is_filtered(opened):
     page = opened(audit_page(sheet(AUDITS), "../results/"))
 
     choose(page, "verdict", "fail")
-    assert shown(page) == {("mlx-lm", "fail"): 2}
+    assert shown(page) == {("mlx-lm", "fail"): 3}
     choose(page, "subject", "tinygpt")
     assert shown(page) == {}
 

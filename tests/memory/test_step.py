@@ -78,5 +78,3 @@ def test_several_parts_take_one_more_sum_of_gradients(parts):
     read, estimated = peak(config, parts, "all")
 
     assert read <= 1.03 * estimated
-
-

@@ -70,7 +70,8 @@ def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> 
     far = _differences(seen, plain, loose=Everything(), tolerance=OTHER_ORDER) if unlike else []
     if far:
         shown = "; ".join(map(str, far[:SHOWN])) + ("; …" if len(far) > SHOWN else "")
-        wrong = {each.leaf.partition(".")[2] for each in far}  # whatever the step
+        gradients = differences(seen.gradients, plain.gradients, loose=Everything(), tolerance=OTHER_ORDER)
+        wrong = {each.leaf.partition(".")[2] for each in gradients}  # whatever the step
         return replace(found, verdict=_kind(seen, plain), message=shown, wrong=len(wrong))
     if not found.recomputed:
         return replace(found, verdict=USELESS, message="no block ran again")

@@ -23,7 +23,7 @@ class Finding:
         mode: ``eager`` or ``compiled``.
         verdict: One of those above.
         message: What was said, or which leaves are wrong and how far.
-        wrong: How many leaves are unlike plain.
+        wrong: How many gradients are unlike plain.
         leaves: How many there are.
         blocks: How many blocks there are.
         recomputed: How many of them ran again for the gradient.

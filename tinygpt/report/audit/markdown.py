@@ -16,6 +16,8 @@ SIGNS = {
     "not trainable plain": "-",
     "not built": "∅",
 }
+PLAIN = ("not trainable plain", "not built")  # whatever the wrapper
+MOST = 20  # models that fail alike and are told one by one
 LEGEND = ", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items())
 
 
@@ -51,18 +53,36 @@ def _of_release(found: Sheet, release: str) -> Iterator[str]:
 
 
 def _reasons(findings: Sequence[Record]) -> Iterator[str]:
-    """Yield what is to be said of every finding that is not right; of what fails plain, once."""
-    told = set()
+    """Yield what is to be said of every finding that is not right: once for all that fail in the same way."""
+    alike: dict[tuple[str, ...], list[Record]] = {}
     for each in sorted(findings, key=rank):
-        plain = each["verdict"] in ("not trainable plain", "not built")
-        key = (each["model"], each["message"]) if plain else (each["model"], each["wrapper"], kind(each))
-        if each["verdict"].startswith("right") or key in told:
-            continue
-        told.add(key)
-        under = "" if plain else f" under {each['wrapper']}{kind(each)}"
-        yield f"- **{each['model']}**{under}: {each['verdict']}{share(each)}. {_escaped(short(each['message']))}"
-        for line in beside(each):
-            yield f"  - {_escaped(line)}"
+        if each["verdict"] in PLAIN:
+            alike.setdefault((each["verdict"], short(each["message"])), []).append(each)
+        elif not each["verdict"].startswith("right"):
+            alike.setdefault((each["verdict"], each["wrapper"], kind(each)), []).append(each)
+    for records in alike.values():
+        if records[0]["verdict"] in PLAIN:
+            names = ", ".join(f"**{each}**" for each in dict.fromkeys(f"{r['model']}{kind(r)}" for r in records))
+            yield f"- {names}: {records[0]['verdict']}. {_escaped(short(records[0]['message']))}"
+        elif len(records) > MOST:
+            first, wrong = records[0], [each["wrong"] / (each["leaves"] or 1) for each in records]
+            yield (
+                f"- {len(records)} models under {first['wrapper']}{kind(first)}: {first['verdict']}, in "
+                f"{min(wrong):.0%} to {max(wrong):.0%} of their leaves. **{first['model']}**, for one: "
+                f"{_escaped(short(first['message']))}"
+            )
+        else:
+            for each in records:
+                yield from _reason(each)
+
+
+def _reason(record: Record) -> Iterator[str]:
+    yield (
+        f"- **{record['model']}** under {record['wrapper']}{kind(record)}: {record['verdict']}{share(record)}. "
+        f"{_escaped(short(record['message']))}"
+    )
+    for line in beside(record):
+        yield f"  - {_escaped(line)}"
 
 
 def _cell(record: Record) -> str:
@@ -92,10 +112,15 @@ def _changes(found: Sheet) -> Iterator[str]:
         for what, models in (("New", names[0] - names[1]), ("Gone", names[1] - names[0])):
             if models:
                 yield f"- {what}: {', '.join(sorted(models))}."
+        moved: dict[tuple[str, ...], list[str]] = {}
         for (wrapper, model, column), each in sorted(found.findings.items(), key=lambda pair: pair[0][:2]):
             before = found.findings.get((wrapper, model, Column(old, column.training, column.mode)))
             if column.release == new and before and before["verdict"] != each["verdict"]:
-                yield f"- {model} under {wrapper}{kind(each)}: {before['verdict']} -> {each['verdict']}."
+                moved.setdefault((wrapper, kind(each), before["verdict"], each["verdict"]), []).append(model)
+        for (wrapper, how, was, now), moving in moved.items():
+            yield f"- Under {wrapper}{how}, {was} -> {now}: {', '.join(moving)}."
+        if not moved:
+            yield "- No verdict is another."
 
 
 def title(found: Sheet, release: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tinygpt.printable import printable
 from tinygpt.report.audit.markdown import SIGNS, ratios
 from tinygpt.report.audit.sheet import Column, Sheet
 from tinygpt.report.audit.text import ORDER, Record, beside
@@ -59,6 +60,6 @@ def _row(found: Sheet, wrapper: str, model: str, columns: Sequence[Column], evid
 
 def _cell(record: Record, evidence: str) -> str:
     verdict = record["verdict"]
-    note = " ".join([record["message"], *beside(record)]).strip()
+    note = printable(" ".join([record["message"], *beside(record)]).strip())
     sign = " ".join([SIGNS[verdict], *ratios(record)])
     return cell(CLASSES[verdict], sign, verdict, note, evidence + record["evidence"])
