@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import sys
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def tiny_config(name: str) -> dict[str, Any]:
     return _config(Of(name))
 
 
-def build(name: str, *, seed: int = 0, times: int = 1) -> nn.Module:
+def build(name: str, *, seed: int = 0, times: int = 1, fields: Mapping[str, Any] | None = None) -> nn.Module:
     """A tiny model of an architecture, in float32 and in train mode, with no parameter that is all zeros.
 
     Many weights start as zeros because a checkpoint is loaded over them. Gradients of whole blocks would be zero with
@@ -59,9 +60,10 @@ def build(name: str, *, seed: int = 0, times: int = 1) -> nn.Module:
         name: an architecture, as ``architectures`` names it.
         seed: of the noise.
         times: how many times as deep.
+        fields: of ModelArgs, that are to be others.
     """
     module = _module(name)
-    model: nn.Module = module.Model(module.ModelArgs.from_dict(deeper(tiny_config(name), times)))
+    model: nn.Module = module.Model(module.ModelArgs.from_dict(deeper(tiny_config(name) | dict(fields or {}), times)))
     model.update(tree_map(_float32, model.parameters()))
     parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
     mx.eval(parameters)
