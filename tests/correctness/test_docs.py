@@ -1,5 +1,6 @@
 """What the pages say is true: their code runs, their commands exist, their tables come from files."""
 
+import json
 import os
 import re
 import shlex
@@ -142,3 +143,46 @@ def test_the_matrix_is_what_the_reports_say(tmp_path):
     page, again = (folder.joinpath("matrix.html").read_text() for folder in (ROOT / "docs", tmp_path))
     assert re.findall(r'data-verdict="[\w-]+"', page) == re.findall(r'data-verdict="[\w-]+"', again) != []
     assert all((ROOT / "docs" / link).is_file() for link in re.findall(r'href="(\.\./[^"]+)"', page))
+
+
+def test_the_audit_is_what_the_reports_say(tmp_path):
+    """docs/audit.* are made of results/audit: tinygpt report audit results/audit -o docs/audit.html."""
+    command = [
+        sys.executable,
+        "-m",
+        "tinygpt",
+        "report",
+        "audit",
+        ROOT / "results/audit",
+        "-o",
+        tmp_path / "audit.html",
+    ]
+    subprocess.run(command, capture_output=True, check=True)
+
+    assert (ROOT / "docs" / "audit.md").read_text() == (tmp_path / "audit.md").read_text()
+    page, again = (folder.joinpath("audit.html").read_text() for folder in (ROOT / "docs", tmp_path))
+    assert re.findall(r'data-verdict="[\w-]+"', page) == re.findall(r'data-verdict="[\w-]+"', again) != []
+    assert all((ROOT / "docs" / link).is_file() for link in re.findall(r'href="(\.\./[^"]+)"', page))
+
+
+SCRIPTS = sorted((ROOT / "docs" / "mlx-lm").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script_shows_its_fault_without_our_code(script):
+    """What is wrong under mlx-lm's own wrapper, ready to be reported."""
+    if subprocess.run([sys.executable, "-c", "import mlx_lm"], capture_output=True, check=False).returncode:
+        pytest.skip("mlx-lm cannot be imported here")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
+    assert "tinygpt" not in script.read_text()
+
+
+def test_every_wrong_architecture_has_a_script():
+    """Of the newest mlx-lm, trained whole; adapters with dropout are wrong in all of them, and have one together."""
+    report = json.loads((ROOT / "results" / "audit" / "0.32.2-full.json").read_text())
+    wrong = {each["model"] for each in report["findings"] if each["verdict"] in ("wrong", "nan", "error")}
+
+    assert wrong
+    assert wrong <= {script.stem for script in SCRIPTS}
