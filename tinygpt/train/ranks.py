@@ -6,6 +6,8 @@ from typing import Any, cast
 import mlx.core as mx
 import mlx.nn as nn
 
+from tinygpt.errors import RanksError
+
 LAUNCHED = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # set by mlx.launch, and by MPI's launchers
 
 
@@ -52,9 +54,12 @@ def ranks() -> Ranks:
     """Return this process among those that a launcher has started; alone if none has.
 
     Raises:
-        RuntimeError: The others cannot be reached, in MLX's words.
+        RanksError: The others cannot be reached.
     """
     if not any(name in os.environ for name in LAUNCHED):
         return Ranks()
-    group = mx.distributed.init()
+    try:
+        group = mx.distributed.init()
+    except RuntimeError as error:
+        raise RanksError(f"[ranks] start: got {error}, expected to reach the other ranks") from error
     return Ranks(group if group.size() > 1 else None)
