@@ -13,6 +13,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from tinygpt.report.audit.fine_tune import fine_tune_table
 from tinygpt.report.policy_tables import auto_table, estimates_table, frameworks_table, policies_table
 from tinygpt.report.rank_tables import lost_ranks_table, parts_table, ranks_table
 from tinygpt.report.resume_tables import damage_table, kills_table, releases_table, resumes_table
@@ -205,6 +206,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "kills": ("resume/kills.json", kills_table),
     "damage": ("resume/damage.json", damage_table),
     "releases": ("resume/releases.json", lambda content: releases_table(content["crossings"])),
+    "fine-tune": ("fine-tune.json", lambda content: fine_tune_table(content["runs"])),
     "ranks": ("ranks.json", lambda content: ranks_table(content["runs"])),
     "parts": ("ranks.json", lambda content: parts_table(content["parts"])),
     "lost-ranks": ("ranks.json", lambda content: lost_ranks_table(content["kills"])),
