@@ -51,7 +51,7 @@ def test_markdown_shows_releases_and_what_changed():
     page = as_markdown(sheet(AUDITS))
 
     assert page.index("## mlx-lm 2.10.0 on MLX 9.1") < page.index("## mlx-lm 2.9.0 on MLX 9.1")
-    assert "## From mlx-lm 2.9.0 to 2.10.0" in page
+    assert page.index("### From mlx-lm 2.9.0 to 2.10.0") < page.index("## mlx-lm 2.9.0 on MLX 9.1")
     assert "- New: absent, idle, integer, lossy, refuses, rounded, shares." in page
     assert "- Gone: gone." in page
     assert "- Under mlx-lm, wrong -> right: plain." in page

@@ -1,7 +1,7 @@
 """Audits as Markdown: a table for each release of mlx-lm, what is wrong below it, and what changed."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import zip_longest
 
 from tinygpt.report.audit.sheet import Column, Sheet
 from tinygpt.report.audit.text import Record, beside, counts, kind, rank, share, short
@@ -16,16 +16,19 @@ SIGNS = {
     "not trainable plain": "-",
     "not built": "∅",
 }
+NUMBERS = "Two numbers are the peak, and what a further block costs, as shares of plain's."
 PLAIN = ("not trainable plain", "not built")  # whatever the wrapper
 MOST = 20  # models that fail alike and are told one by one
 LEGEND = ", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items())
 
 
 def as_markdown(found: Sheet) -> str:
-    """Return everything, the newest release first."""
-    lines = ["# Other people's models under checkpointing", "", f"{LEGEND}.", *_changes(found)]
-    for release in found.releases:
+    """Return everything, the newest release first, and after each what is otherwise than in the one before it."""
+    lines = ["# Other people's models under checkpointing", "", f"{LEGEND}.", NUMBERS]
+    for release, before in zip_longest(found.releases, list(found.releases)[1:]):
         lines += ["", *_of_release(found, release)]
+        if before is not None:
+            lines += ["", *_changes(found, release, before)]
     return "\n".join(lines) + "\n"
 
 
@@ -101,26 +104,23 @@ def ratios(record: Record) -> Sequence[str]:
     return [f"{record[ours] / record[plain]:.2f}" for ours, plain in pairs if record[plain]]
 
 
-def _changes(found: Sheet) -> Iterator[str]:
+def _changes(found: Sheet, new: str, old: str) -> Iterator[str]:
     """Yield what is otherwise in a release than in the one before it."""
-    releases = list(found.releases)
-    for new, old in pairwise(releases):
-        names = [{each["model"] for each in found.of(release)} for release in (new, old)]
-        yield ""
-        yield f"## From mlx-lm {old} to {new}"
-        yield ""
-        for what, models in (("New", names[0] - names[1]), ("Gone", names[1] - names[0])):
-            if models:
-                yield f"- {what}: {', '.join(sorted(models))}."
-        moved: dict[tuple[str, ...], list[str]] = {}
-        for (wrapper, model, column), each in sorted(found.findings.items(), key=lambda pair: pair[0][:2]):
-            before = found.findings.get((wrapper, model, Column(old, column.training, column.mode)))
-            if column.release == new and before and before["verdict"] != each["verdict"]:
-                moved.setdefault((wrapper, kind(each), before["verdict"], each["verdict"]), []).append(model)
-        for (wrapper, how, was, now), moving in moved.items():
-            yield f"- Under {wrapper}{how}, {was} -> {now}: {', '.join(moving)}."
-        if not moved:
-            yield "- No verdict is another."
+    names = [{each["model"] for each in found.of(release)} for release in (new, old)]
+    yield f"### From mlx-lm {old} to {new}"
+    yield ""
+    for what, models in (("New", names[0] - names[1]), ("Gone", names[1] - names[0])):
+        if models:
+            yield f"- {what}: {', '.join(sorted(models))}."
+    moved: dict[tuple[str, ...], list[str]] = {}
+    for (wrapper, model, column), each in sorted(found.findings.items(), key=lambda pair: pair[0][:2]):
+        before = found.findings.get((wrapper, model, Column(old, column.training, column.mode)))
+        if column.release == new and before and before["verdict"] != each["verdict"]:
+            moved.setdefault((wrapper, kind(each), before["verdict"], each["verdict"]), []).append(model)
+    for (wrapper, how, was, now), moving in moved.items():
+        yield f"- Under {wrapper}{how}, {was} -> {now}: {', '.join(moving)}."
+    if not moved:
+        yield "- No verdict is another."
 
 
 def title(found: Sheet, release: str) -> str:
