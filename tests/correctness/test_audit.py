@@ -34,6 +34,14 @@ def build(times=1):
     model = Stack([MLPBlock(8, 0.2) for _ in range(3 * times)])
     return model, mx.random.normal((2, 5, 8)), lambda model, x: energy(model(x))
 
+def shallow(times=1):
+    return build()
+
+def stuck(times=1):
+    if times > 1:
+        raise ValueError("no deeper")
+    return build()
+
 def fails():
     raise ValueError("no weights")
 
@@ -130,6 +138,18 @@ def test_model_that_cannot_be_judged_says_why(mine, name, verdict, words):
     assert (found.verdict, words in found.message) == (verdict, True), found
 
 
+def test_model_that_cannot_be_deeper_keeps_its_verdict(mine):
+    """Where twice as deep is not deeper, peaks are compared; where it cannot be built, that is said."""
+    shallow, stuck = (examine(f"{mine}:{name}", ["tinygpt"])[0] for name in ("shallow", "stuck"))
+
+    assert (shallow.verdict, shallow.slope, shallow.peak_bytes > 0) == ("right", 0, True)
+    assert (stuck.verdict, stuck.message) == (
+        "right",
+        "more could not be read: [audit] mine_audited:stuck: got ValueError: no deeper, expected to build it",
+    )
+
+
+@pytest.mark.usefixtures("mlx_lm")
 def test_name_of_nothing_is_refused():
     """Neither an architecture, nor a folder, nor an address."""
     with pytest.raises(AuditError, match="got no such model"):

@@ -70,6 +70,15 @@ def test_model_that_was_examined_twice_is_refused():
         sheet({**AUDITS, "z.json": copy.deepcopy(NEW)})
 
 
+def test_report_of_an_older_tinygpt_is_refused():
+    """It lacks what the page shows."""
+    older = copy.deepcopy(NEW)
+    del older["findings"][0]["slope"]
+
+    with pytest.raises(ReportError, match="got a report of an older tinygpt"):
+        sheet({"a.json": older})
+
+
 def test_command_writes_page_and_markdown(tmp_path, capsys):
     """What is no audit in the folder is passed over."""
     (tmp_path / "reports").mkdir()

@@ -348,3 +348,19 @@ def test_array_that_is_kept_aside_is_a_constant():
     recording = Recording(block, block, (mx.ones((2, WIDTH)),), {})
 
     assert {id(array) for array in recording.captured} == {id(block.linear.weight), id(block.linear.bias)}
+
+
+def test_model_behind_a_private_name_is_no_parameter_of_the_block():
+    """A block that knows its model by a private name recomputes with what it uses of it alone."""
+    model = nn.Sequential(*(Hiding(None, lambda _: lambda x: x) for _ in range(3)))
+    for block in model.layers:
+        block._kept = [model]
+    first = model.layers[0]
+
+    recording = Recording(first, first, (mx.ones((2, WIDTH)),), {})
+
+    own = {id(first.linear.weight), id(first.linear.bias)}
+    captured = list({id(array): array for array in recording.captured})
+    foreign = {captured[place - recording.argument_count] for place in recording.foreign}
+    assert own & foreign == set()
+    assert foreign == {id(each) for block in model.layers[1:] for each in (block.linear.weight, block.linear.bias)}

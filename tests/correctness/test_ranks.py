@@ -20,7 +20,7 @@ from tinygpt.config import GPTConfig
 from tinygpt.conformance.compare import differences
 from tinygpt.conformance.tolerances import OTHER_ORDER
 from tinygpt.conformance.trial import Everything
-from tinygpt.durability.launched import processes, start, wait_until
+from tinygpt.durability.launched import processes, started, wait_until
 from tinygpt.durability.runs import command, losses, records
 from tinygpt.durability.small import trained as small_run
 from tinygpt.errors import ConfigError, RanksError
@@ -31,6 +31,8 @@ from tinygpt.train.agreement import agree
 from tinygpt.train.parts import Parts
 from tinygpt.train.ranks import Ranks
 from tinygpt.train.step import TrainStep
+from tinygpt.train.stop import StopRequest
+from tinygpt.train.team import Team
 from tinygpt.train.watch import EXIT_LOST, Watch, is_alive
 
 pytestmark = pytest.mark.distributed
@@ -64,8 +66,8 @@ def trained(folder, name, corpus, *words, count=1, steps=STEPS):
         done = alone(*asked, cwd=folder)
         said = done.stdout + done.stderr
     else:
-        process = start(count, *asked, cwd=folder)
-        said = "".join(process.communicate(timeout=300))
+        with started(count, *asked, cwd=folder) as process:
+            said = "".join(process.communicate(timeout=300))
     assert (folder / f"{name}.tinygpt").is_file(), said
     return list(losses(folder / f"{name}.json").values()), load(folder / f"{name}.tinygpt")[1]
 
@@ -117,12 +119,12 @@ def steps_done(path, count):
 def test_rank_that_dies_ends_the_run_with_its_name(tmp_path, corpus, count, victim):
     """Within thirty seconds, and what was saved goes on with fewer ranks."""
     words = (*MODEL, *DROPOUT, *EAGER, "--steps", 100000, "--corpus", corpus)
-    process = start(count, *words, "--out", "run.tinygpt", "--save-every", "1", "--json", "run.json", cwd=tmp_path)
-    steps_done(tmp_path / "run.json", 3)
-
-    os.kill(processes(process, count)[victim], signal.SIGKILL)
-    begin = time.monotonic()
-    _, said = process.communicate(timeout=60)
+    files = ("--out", "run.tinygpt", "--save-every", "1", "--json", "run.json")
+    with started(count, *words, *files, cwd=tmp_path) as process:
+        steps_done(tmp_path / "run.json", 3)
+        os.kill(processes(process, count)[victim], signal.SIGKILL)
+        begin = time.monotonic()
+        _, said = process.communicate(timeout=60)
 
     assert time.monotonic() - begin < 30
     assert f"[ranks] rank {victim}: got the end of its process after step" in said
@@ -131,14 +133,14 @@ def test_rank_that_dies_ends_the_run_with_its_name(tmp_path, corpus, count, vict
     assert (again.returncode, f"saved: fewer.tinygpt at step {step + 2}" in again.stdout) == (0, True), again.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 def test_ranks_stop_after_the_same_step(tmp_path, corpus):
     """A signal that one of them gets stops all, and the first saves."""
     words = (*MODEL, *EAGER, "--steps", 100000, "--corpus", corpus)
-    process = start(2, *words, "--out", "run.tinygpt", "--json", "run.json", cwd=tmp_path)
-    steps_done(tmp_path / "run.json", 2)
-
-    os.kill(processes(process, 2)[1], signal.SIGTERM)
-    out, said = process.communicate(timeout=60)
+    with started(2, *words, "--out", "run.tinygpt", "--json", "run.json", cwd=tmp_path) as process:
+        steps_done(tmp_path / "run.json", 2)
+        os.kill(processes(process, 2)[1], signal.SIGTERM)
+        out, said = process.communicate(timeout=60)
 
     step = load(tmp_path / "run.tinygpt")[0].step
     assert f"stopped: SIGTERM after step {step} of 100000" in out, said
@@ -160,7 +162,8 @@ def test_ranks_that_disagree_are_told_before_the_first_step(tmp_path, corpus, ot
     own = " ".join([sys.executable, "-m", "tinygpt", "train", *MODEL, *EAGER, "--steps", "2", "--corpus", str(corpus)])
     script = ["bash", "-c", f'[ "$MLX_RANK" = 1 ] && other="{other}"; exec {own} $other']
 
-    out, said = start(2, cwd=tmp_path, script=script).communicate(timeout=120)
+    with started(2, cwd=tmp_path, script=script) as process:
+        out, said = process.communicate(timeout=120)
 
     assert words in said
     assert "step 1" not in out
@@ -177,6 +180,38 @@ def test_ranks_that_cannot_be_reached_are_one_line(tmp_path, corpus, monkeypatch
     assert done.returncode == 3
     assert done.stderr.startswith("[ranks] start: got ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_one_rank_is_a_process_alone(tmp_path, corpus):
+    """MLX's launcher gives it an empty list of addresses."""
+    with started(1, *MODEL, *EAGER, "--steps", 1, "--corpus", corpus, cwd=tmp_path) as process:
+        out, said = process.communicate(timeout=120)
+
+    assert "memory: peak" in out, said
+
+
+@pytest.mark.parametrize("variables", [{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, {"PMI_RANK": "0"}])
+def test_rank_that_finds_nobody_does_not_train_alone(tmp_path, corpus, monkeypatch, variables):
+    """A launcher that this build of MLX has no backend for: every rank would take itself for the first."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    done = alone(*MODEL, *EAGER, "--steps", 1, "--corpus", corpus, cwd=tmp_path)
+
+    assert (done.returncode, "step 1" in done.stdout) == (3, False)
+    assert f"got a rank alone, expected {variables.get('OMPI_COMM_WORLD_SIZE', 'several')}" in done.stderr
+
+
+def test_second_signal_waits_for_a_saving_of_several_ranks():
+    """MLX's launcher sends it when another rank has ended; of a process alone it ends the run at once."""
+    request = StopRequest()
+    team = Team(Pair(str), {}, request, Watch({}))
+    request.receive(signal.SIGTERM, None)
+
+    with team.saving():
+        request.receive(signal.SIGTERM, None)
+    with pytest.raises(SystemExit):
+        request.receive(signal.SIGTERM, None)
 
 
 class Pair(Ranks):
@@ -308,10 +343,19 @@ def process():
     found.communicate()
 
 
-def test_process_that_nobody_has_asked_for_is_gone(process):
-    """A zombie is not alive."""
+def test_process_that_has_ended_is_gone(process):
+    """It is alive until then."""
     assert is_alive(process.pid)
 
+    process.kill()
+    process.wait()
+
+    assert not is_alive(process.pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is found in /proc")
+def test_process_that_nobody_has_asked_for_is_gone(process):
+    """A zombie is not alive."""
     process.kill()
     time.sleep(0.5)
 
@@ -331,6 +375,7 @@ def test_who_waits_for_the_dead_is_ended(process, capsys):
         watch.kept = "run.tinygpt has step 7"
         watch.done(8)
         process.kill()
+        process.wait()
         with watch.paused():
             assert not left.wait(2)
         assert left.wait(10)
@@ -343,11 +388,13 @@ def test_who_waits_for_the_dead_is_ended(process, capsys):
 
 
 def test_who_is_asked_to_stop_and_waits_is_ended(process):
-    """No rank of this machine is gone, and yet nobody answers."""
-    left = threading.Event()
+    """No rank of this machine is gone, and yet nobody answers; not at once, for the first may be saving."""
+    for others in ({1: process.pid}, {}):
+        left = threading.Event()
 
-    with Watch({1: process.pid}, stopped=lambda: True, grace_s=0.2, leave=lambda _: left.set()):
-        assert left.wait(10)
+        with Watch(others, stopped=lambda: True, grace_s=0.1, patience_s=2.0, leave=lambda _, left=left: left.set()):
+            assert not left.wait(1)
+            assert left.wait(10)
 
 
 def test_nobody_is_ended_while_all_live(process):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinygpt.durability.launched import start
+from tinygpt.durability.launched import started
 from tinygpt.durability.runs import peak_bytes, records, train
 
 pytestmark = [pytest.mark.memory, pytest.mark.distributed]
@@ -15,9 +15,8 @@ ROWS = 4
 def test_rank_takes_what_its_share_takes_alone(tmp_path, policy):
     """Within two percent, where activations outweigh the gradients that are averaged."""
     words = (*RUN, "--grad-checkpoint", policy)
-    out, said = start(2, *words, "--batch", 2 * ROWS, "--json", tmp_path / "ranks.json", cwd=tmp_path).communicate(
-        timeout=300
-    )
+    with started(2, *words, "--batch", 2 * ROWS, "--json", tmp_path / "ranks.json", cwd=tmp_path) as process:
+        out, said = process.communicate(timeout=300)
     train(*words, "--batch", ROWS, "--json", tmp_path / "alone.json")
 
     peaks = [each["peak_bytes"] for each in records(tmp_path / "ranks.json")[-1]["ranks"]]

@@ -10,6 +10,7 @@ from tinygpt.audit.finding import NAN, NOT_BUILT, REFUSED, RIGHT, ROUNDED, UNTRA
 from tinygpt.audit.handover import handovers
 from tinygpt.audit.specimen import LENGTH, Specimen, can_be_deeper, specimen
 from tinygpt.audit.wrapping import wrapped
+from tinygpt.checkpointing import blocks_of
 from tinygpt.conformance.compare import Difference, differences
 from tinygpt.conformance.tolerances import OTHER_ORDER
 from tinygpt.conformance.trial import Everything, held_arrays, in_a_line, value_and_grad, where
@@ -54,9 +55,18 @@ def examine(name: str, wrappers: Sequence[str], *, training: str = "full", mode:
     found = [_judged(name, wrapper, training, mode, plain) for wrapper in wrappers]
     if training != "full" or mode != "eager":
         return found
-    beside = [each.as_dict() for each in handovers(specimen(name))]
-    peaks = _peaks(name, "plain")
-    return [_with_peaks(replace(each, handovers=beside), peaks) for each in found]
+    return _with_more(found, name)
+
+
+def _with_more(found: Sequence[Finding], name: str) -> list[Finding]:
+    """Return findings with what blocks leave beside their results, and peaks; a verdict stands where that fails."""
+    try:
+        beside = [each.as_dict() for each in handovers(specimen(name))]
+        peaks = _peaks(name, "plain")
+        return [_with_peaks(replace(each, handovers=beside), peaks) for each in found]
+    except Exception as error:
+        said = f"more could not be read: {_said(error)}"
+        return [replace(each, message="; ".join(filter(None, [each.message, said]))) for each in found]
 
 
 def _judged(name: str, wrapper: str, training: str, mode: str, plain: _Seen) -> Finding:
@@ -102,8 +112,16 @@ def _with_peaks(found: Finding, plain: Sequence[int]) -> Finding:
 
 
 def _peaks(name: str, wrapper: str) -> list[int]:
-    """Return the peak of a model, and that of one ``DEPTH`` times as deep if it can be built."""
-    return [peak_bytes(name, wrapper, times=times) for times in ((1, DEPTH) if can_be_deeper(name) else (1,))]
+    """Return the peak of a model, and that of one ``DEPTH`` times as deep if there is one."""
+    return [peak_bytes(name, wrapper, times=times) for times in ((1, DEPTH) if _is_deeper(name) else (1,))]
+
+
+def _is_deeper(name: str) -> bool:
+    """Return whether a model that is asked for several times as deep has as many times the blocks."""
+    if not can_be_deeper(name):
+        return False
+    once, more = (len(blocks_of(specimen(name, times=times).model)) for times in (1, DEPTH))
+    return more == DEPTH * once
 
 
 def _said(error: Exception) -> str:

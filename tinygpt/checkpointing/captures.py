@@ -50,11 +50,20 @@ class Captures:
         self._array_variables: list[tuple[Place, mx.array]] = []
         self._seen: set[int] = set()
         self._ahead: list[Any] = []
+        self._aside: list[Place] = []
 
-    def follow(self, roots: Iterable[Any]) -> None:
-        """Walk from ``roots`` to what has not been reached before."""
+    def follow(self, roots: Iterable[Any], *, aside: bool = True) -> None:
+        """Walk from ``roots`` to what has not been reached before.
+
+        Args:
+            roots: Where to begin.
+            aside: Whether to look at what modules keep aside, too; if not, the next walk does.
+        """
         self._ahead += roots
-        while self._ahead:
+        while self._ahead or (aside and self._aside):
+            if not self._ahead:
+                self._look_behind(self._aside.pop())
+                continue
             value = self._ahead.pop()
             if id(value) not in self._seen:
                 self._seen.add(id(value))
@@ -99,7 +108,7 @@ class Captures:
                     if nn.Module.trainable_parameter_filter(value, key, held) or is_written(held):
                         self._look(Item(value, key))
                     elif not isinstance(held, _ALONE):
-                        self._look_behind(Item(value, key))
+                        self._aside.append(Item(value, key))
                 self._enter_object(value)
             case dict() | list() | collections.deque():
                 self.storages.append(value)

@@ -39,7 +39,7 @@ class Recording:
         self._arguments = Structure((args, kwargs))
         modules = [m for m in (module, *self._arguments.others) if isinstance(m, nn.Module)]
         self._captures = Captures()
-        self._captures.follow(modules)
+        self._captures.follow(modules, aside=False)  # what they keep aside is not theirs
         own = {id(array) for _, array in self._captures.arrays}
         self._captures.follow((fn, *self._arguments.others))
 

@@ -42,22 +42,24 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     report = audit(
         _names(arguments),
-        arguments.wrapper or ["mlx-lm", "tinygpt"],
-        trainings=arguments.training or TRAININGS[:1],
+        list(dict.fromkeys(arguments.wrapper or ["mlx-lm", "tinygpt"])),
+        trainings=list(dict.fromkeys(arguments.training or TRAININGS[:1])),
         modes=MODES if arguments.compiled else MODES[:1],
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(as_text(report))
-    for path, text in (
-        (arguments.report, json.dumps(report, indent=1, ensure_ascii=False) + "\n"),
-        (arguments.markdown, as_markdown(sheet({str(arguments.report or ""): report}))),
-    ):
-        if path is not None:
-            try:
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise ReportError(f"[audit] {path}: got {error.strerror}, expected a file to write to") from error
+    if arguments.report is not None:
+        _write(arguments.report, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    if arguments.markdown is not None:
+        _write(arguments.markdown, as_markdown(sheet({str(arguments.report or ""): report})))
     return exit_code(report)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(f"[audit] {path}: got {error.strerror}, expected a file to write to") from error
 
 
 def _under(arguments: argparse.Namespace) -> int:
@@ -97,4 +99,4 @@ def _names(arguments: argparse.Namespace) -> list[str]:
     unknown = [name for name in arguments.model or [] if name not in known]
     if unknown:
         raise UsageError(f"[audit] --model {unknown[0]}: got no such architecture, expected one of {', '.join(known)}")
-    return list(arguments.model or known)
+    return list(dict.fromkeys(arguments.model or known))

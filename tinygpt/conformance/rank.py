@@ -9,23 +9,26 @@ import contextlib
 import json
 import os
 import pickle
+import random
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
 from typing import Any
 
 from tinygpt.conformance.packing import packed, unpacked
 from tinygpt.conformance.subjects import Subject
-from tinygpt.errors import ConformanceError, NotApplicableError
+from tinygpt.errors import ConformanceError, InconclusiveError, NotApplicableError
 
 START = "from tinygpt.conformance.rank import serve; serve()"
-CONNECT_S, ANSWER_S = 30.0, 120.0
-TRIES = 3
+CONNECT_S, ANSWER_S = 60.0, 75.0  # together below the time that a check has
+TRIES = 2
 HOST = "127.0.0.1"
 
 Json = dict[str, Any]
@@ -67,7 +70,7 @@ class Rank:
         with DefaultSelector() as selector:
             selector.register(stream, EVENT_READ)
             if not selector.select(timeout_s):
-                return {"death": f"no answer within {timeout_s:g} s"}
+                return {"death": f"no answer within {timeout_s:.0f} s", "late": True}
         line = stream.readline()
         if not line:
             return {"death": f"an interpreter that died, {self._process.wait()}"}
@@ -85,6 +88,7 @@ def connected(count: int) -> Iterator[list[Rank]]:
     """Start processes that MLX has connected, inside the context.
 
     Raises:
+        InconclusiveError: They take too long to start.
         NotApplicableError: MLX cannot connect processes here.
     """
     said = ""
@@ -103,16 +107,24 @@ def connected(count: int) -> Iterator[list[Rank]]:
             if not said:
                 yield found
                 return
+            if all("late" in answer for answer in answers if "rank" not in answer):
+                raise InconclusiveError(f"[rank] start of {count} processes: got {said}, expected them to connect")
     raise NotApplicableError(f"MLX cannot connect {count} processes here: {said}")
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has at the moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Return ports, one after another, that nobody has at the moment.
+
+    Raises:
+        InconclusiveError: There are none.
+    """
+    for _ in range(100):
+        first = random.SystemRandom().randrange(20000, 60000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind((HOST, port))
+            return list(range(first, first + count))
+    raise InconclusiveError(f"[rank] ports: got none, expected {count} that nobody has")
 
 
 def averaged(subject: Subject, case: str, *, compiled: bool, count: int) -> Sequence[Mapping[str, Any]]:
@@ -169,13 +181,22 @@ def serve() -> None:
         say({"error": f"{type(error).__name__}: {error}"})
         return
     say({"rank": group.rank()})
+    asked: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     try:
-        _train(json.loads(sys.stdin.readline()), group, say)
+        _train(json.loads(asked.get()), group, say, asked)
     except Exception as error:
         say({"error": f"{type(error).__name__}: {error}"})
 
 
-def _train(request: Json, group: Any, say: Any) -> None:
+def _listen(asked: "SimpleQueue[str]") -> None:
+    """Hand on what is asked; end where nobody is left that could ask, whatever this process waits for."""
+    for line in sys.stdin:
+        asked.put(line)
+    os._exit(1)
+
+
+def _train(request: Json, group: Any, say: Any, asked: "SimpleQueue[str]") -> None:
     import mlx.core as mx  # noqa: PLC0415
     import mlx.nn as nn  # noqa: PLC0415
     import numpy as np  # noqa: PLC0415
@@ -186,7 +207,7 @@ def _train(request: Json, group: Any, say: Any) -> None:
     subject = unpacked(request["subject"])
     found = share(CASES[request["case"]], subject, group.rank(), group.size(), compiled=request["compiled"])
     say({"leaves": list(leaves(found["gradients"]))})
-    sys.stdin.readline()
+    asked.get()
     found["gradients"] = nn.average_gradients(found["gradients"], group)
     mx.eval(found["gradients"])
     flat = {part: {name: np.array(each) for name, each in leaves(found[part]).items()} for part in found}

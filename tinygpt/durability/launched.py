@@ -1,10 +1,12 @@
 """Runs of ``tinygpt train`` with several ranks on this machine, as MLX's own launcher starts them."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tinygpt.conformance.rank import free_ports
@@ -24,7 +26,7 @@ def start(count: int, *options: object, cwd: Path, script: Sequence[str] = ()) -
         cwd: Where.
         script: What every rank runs instead.
     """
-    port = free_ports(1)[0] % 20000 + 30000  # a run takes as many as it has ranks, from there on
+    port = free_ports(count)[0]  # a run takes as many as it has ranks, from there on
     launcher = [sys.executable, "-c", LAUNCH, "-n", str(count), "--backend", "ring", "--starting-port", str(port)]
     return subprocess.Popen(
         [*launcher, *(script or command(*options))],
@@ -33,8 +35,21 @@ def start(count: int, *options: object, cwd: Path, script: Sequence[str] = ()) -
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # so that it ends whole
         env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
     )
+
+
+@contextmanager
+def started(count: int, *options: object, cwd: Path, script: Sequence[str] = ()) -> "Iterator[subprocess.Popen[str]]":
+    """Start a run as ``start`` does, and end what is left of it on leaving."""
+    launcher = start(count, *options, cwd=cwd, script=script)
+    try:
+        yield launcher
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.communicate()
 
 
 def processes(launcher: "subprocess.Popen[str]", count: int) -> dict[int, int]:

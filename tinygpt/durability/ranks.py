@@ -18,7 +18,7 @@ from typing import Any
 
 from tinygpt import evidence
 from tinygpt.config import GPTConfig
-from tinygpt.durability.launched import processes, start, wait_until
+from tinygpt.durability.launched import processes, started, wait_until
 from tinygpt.durability.runs import losses, peak_bytes, records, tensor_digests, train
 from tinygpt.errors import TinyGPTFileError
 from tinygpt.tinygpt_file import load
@@ -123,14 +123,14 @@ def killed(place: Path, number: int, chance: random.Random) -> Record:
     victim, delay_s = chance.randrange(count), chance.uniform(0, LONGEST_S)
     path, log = place / f"kill-{number}.tinygpt", place / f"kill-{number}.json"
     words = (*MODEL, *DROPOUT, "--no-compile", "--batch", 4, "--steps", 1_000_000, "--save-every", 1)
-    launcher = start(count, *words, "--out", path, "--json", log, cwd=place)
-    wait_until(lambda: bool(records(log)), "steps")
-    found = processes(launcher, count)
-    time.sleep(delay_s)
-    begin = time.monotonic()
-    kill(found[victim], signal.SIGKILL)
-    _, said = launcher.communicate(timeout=10 * WITHIN_S)
-    seconds = time.monotonic() - begin
+    with started(count, *words, "--out", path, "--json", log, cwd=place) as launcher:
+        wait_until(lambda: bool(records(log)), "steps")
+        found = processes(launcher, count)
+        time.sleep(delay_s)
+        begin = time.monotonic()
+        kill(found[victim], signal.SIGKILL)
+        _, said = launcher.communicate(timeout=10 * WITHIN_S)
+        seconds = time.monotonic() - begin
     named = f"[ranks] rank {victim}: got the end of its process after step" in said
     step = _step(path)
     fewer = count // 2
@@ -151,7 +151,8 @@ def _together(count: int, *options: object, cwd: Path) -> bool:
     """Train with ranks to the end; MLX's launcher returns 0 whatever becomes of them, so the output tells."""
     if count == 1:
         return "saved: " in train(*options)
-    out, _ = start(count, *options, cwd=cwd).communicate(timeout=600)
+    with started(count, *options, cwd=cwd) as launcher:
+        out, _ = launcher.communicate(timeout=600)
     return "memory of rank 0: " in out
 
 

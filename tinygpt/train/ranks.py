@@ -1,6 +1,8 @@
 """The processes that train together, on MLX's own distributed layer: ``mlx.launch -n 2 tinygpt train …``."""
 
+import json
 import os
+from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
@@ -8,6 +10,7 @@ import mlx.nn as nn
 
 from tinygpt.errors import RanksError
 
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MLX_WORLD_SIZE")
 LAUNCHED = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # set by mlx.launch, and by MPI's launchers
 
 
@@ -56,10 +59,27 @@ def ranks() -> Ranks:
     Raises:
         RanksError: The others cannot be reached.
     """
-    if not any(name in os.environ for name in LAUNCHED):
+    if not any(name in os.environ for name in LAUNCHED) or _promised() == 1:
         return Ranks()
     try:
         group = mx.distributed.init()
     except RuntimeError as error:
         raise RanksError(f"[ranks] start: got {error}, expected to reach the other ranks") from error
-    return Ranks(group if group.size() > 1 else None)
+    if group.size() == 1:  # MLX's word for: no backend that the launcher has prepared is in this build
+        raise RanksError(
+            f"[ranks] start: got a rank alone, expected {_promised() or 'several'}: this build of MLX, "
+            f"{mx.default_device()}, cannot use what the launcher has prepared"
+        )
+    return Ranks(group)
+
+
+def _promised() -> int:
+    """Return how many ranks the launcher says that there are; 0 if it does not."""
+    for name in SIZES:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    try:
+        hosts = Path(os.environ.get("MLX_HOSTFILE", "")).read_text(encoding="utf-8").strip()
+        return len(json.loads(hosts)) if hosts else 1  # mlx.launch -n 1 writes an empty one
+    except (OSError, ValueError, TypeError):
+        return 0

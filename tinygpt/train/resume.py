@@ -71,13 +71,13 @@ def with_corpus(header: Header, corpus: Fingerprint, *, allow_change: bool) -> H
     return dataclasses.replace(header, corpus=corpus, changes=(*header.changes, change))
 
 
-def announcement(change: Change, config: TrainConfig) -> str:
+def announcement(change: Change, config: TrainConfig, *, ranks: int = 1) -> str:
     """Return one line that says what a resume changes; for a policy, with the memory that it is expected to take."""
     line = f"{change.field}: {change.before} -> {change.after} from step {change.step + 1} on"
     if change.field != "policy":
         return line
     before, after = (
-        format_bytes(expected(config, backend=backend(), policy=policy).peak_bytes)
+        format_bytes(expected(config, backend=backend(), policy=policy, ranks=ranks).peak_bytes)
         for policy in (change.before, change.after)
     )
     return f"{line}, expected peak {before} -> {after}"

@@ -134,7 +134,7 @@ def resume(
             changes = trainer.header.changes[len(before.changes) :]
             with _reporting(trainer, output, append=True) as lines:
                 for change in changes:
-                    print(announcement(change, header.config), flush=True)
+                    print(announcement(change, trainer.share, ranks=team.ranks.size), flush=True)
                 lines.write({"resumed": True, "step": header.step, "changes": [*map(dataclasses.asdict, changes)]})
                 return _train(trainer, output, lines, team)
 
@@ -200,7 +200,7 @@ def _train(trainer: Trainer, output: Output, lines: JsonLines, team: Team) -> in
             stopped_by = team.stopped_by(after=report.step)
             due = output.save_every is not None and report.step % output.save_every == 0
             if output.file is not None and (due or stopped_by or report.step == config.steps):
-                with team.watch.paused():
+                with team.saving():
                     trainer.save(output.file, keep_previous=keep_previous)
                 keep_previous, saved = True, report.step
                 team.watch.kept = f"{_shown(output.file)} has step {saved}"

@@ -14,15 +14,17 @@ class StopRequest:
 
     Attributes:
         by: The signal, or none yet.
+        patient: Whether a second one is to wait, too.
     """
 
     def __init__(self) -> None:
         """Begin without a request."""
         self.by: signal.Signals | None = None
+        self.patient = False
 
     def receive(self, number: int, _: FrameType | None) -> None:
         """Take note of a signal; a second one ends the run at once."""
-        if self.by is not None:
+        if self.by is not None and not self.patient:
             raise SystemExit(EXIT_SIGNAL + number)
         self.by = signal.Signals(number)
 

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from tinygpt.environment import backend
 from tinygpt.errors import RanksError, TinyGPTError
 from tinygpt.train.output import Output
 from tinygpt.train.ranks import Ranks, ranks
@@ -34,6 +36,16 @@ class Team:
         """Return where this rank leaves what it makes: the first does, the others nowhere."""
         return output if self.ranks.rank == 0 else Output()
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Take the time that a saving needs, inside the context, whoever is gone and whatever the launcher sends."""
+        self.request.patient = self.ranks.size > 1
+        try:
+            with self.watch.paused():
+                yield
+        finally:
+            self.request.patient = False
+
     def stopped_by(self, *, after: int) -> signal.Signals | None:
         """Return the signal that any of them has got, the same on all; every rank has to ask after every step."""
         self.watch.done(after)
@@ -52,14 +64,29 @@ def together(*, saves: bool) -> Iterator[Team]:
         RanksError: Another rank is gone.
     """
     team = ranks()
+    others = _peers(team)
     with stop_request() if saves else nullcontext(StopRequest()) as request:
-        others = peers(team)
-        with (
-            Watch(others, stopped=lambda: request.by is not None) as watch,
-            _silent(team.rank > 0),
-            _lost(team, watch),
-        ):
+        watch = Watch(others, stopped=lambda: request.by is not None)
+        with watch if team.size > 1 else nullcontext(), _silent(team.rank > 0), _lost(team, watch):
             yield Team(team, others, request, watch)
+
+
+def _peers(team: Ranks) -> dict[int, int]:
+    """Meet the other ranks. On the CPU each has a folder of its own for what MLX compiles: it may be half-written.
+
+    Raises:
+        RanksError: One of them is gone.
+    """
+    if team.size == 1:
+        return {}
+    if backend() == "cpu":
+        folder = Path(tempfile.gettempdir()) / f"tinygpt-rank-{team.rank}"
+        folder.mkdir(exist_ok=True)
+        os.environ["TMPDIR"] = str(folder)
+    try:
+        return peers(team)
+    except RuntimeError as error:
+        raise RanksError(f"[ranks] start: got {error}, expected an answer of all ranks") from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -17,6 +17,7 @@ from tinygpt.train.ranks import Ranks
 
 LOOK_S = 0.5
 GRACE_S = 10.0  # for a rank to come to its own end, once another has
+PATIENCE_S = 300.0  # for one that was asked to stop while all others live: the first may be saving
 DYING_S = 2.0
 EXIT_LOST = 3
 
@@ -36,6 +37,7 @@ class Watch:
         *,
         stopped: Callable[[], bool] = lambda: False,
         grace_s: float = GRACE_S,
+        patience_s: float = PATIENCE_S,
         leave: Leave = os._exit,
     ) -> None:
         """Begin.
@@ -43,13 +45,15 @@ class Watch:
         Args:
             peers: The processes of other ranks on this machine, by rank.
             stopped: Whether this process was asked to stop.
-            grace_s: How long it may go on then without coming on, beside two of its longest steps.
+            grace_s: How long it may go on without coming on once another is gone, beside two of its longest steps.
+            patience_s: How long once it was asked to stop.
             leave: Ends the process.
         """
         self.kept = ""
         self._peers = dict(peers)
         self._stopped = stopped
         self._grace_s = grace_s
+        self._patience_s = patience_s
         self._leave = leave
         self._step = 0
         self._moved = monotonic()
@@ -60,8 +64,7 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         """Begin to look."""
-        if self._peers:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,7 +74,7 @@ class Watch:
     def done(self, step: int) -> None:
         """Note that a step is done."""
         now = monotonic()
-        self._longest_s = max(self._longest_s, now - self._moved) if self._step else 0.0  # the first one compiles
+        self._longest_s = max(self._longest_s, now - self._moved)
         self._step, self._moved = step, now
 
     @property
@@ -101,23 +104,40 @@ class Watch:
     def _look(self) -> None:
         since = None
         while not self._over.wait(LOOK_S):
-            if not (self.gone or self._stopped()):
+            gone = bool(self.gone)
+            if not (gone or self._stopped()):
                 since = None
                 continue
             since = monotonic() if since is None else since
-            if not self._paused and monotonic() - max(since, self._moved) > self._grace_s + 2 * self._longest_s:
-                sys.stderr.write(f"{self.lost()}; waited {self._grace_s:g} s\n")
-                sys.stderr.flush()
-                self._leave(EXIT_LOST)
-                return
+            waits_s = self._grace_s + 2 * self._longest_s if gone else self._patience_s
+            if self._waited(since) > waits_s:
+                said = self.lost()  # takes a moment, in which there may be an end after all
+                if not self._over.is_set() and self._waited(since) > waits_s:
+                    sys.stderr.write(f"{said}; waited {waits_s:.3g} s\n")
+                    sys.stderr.flush()
+                    self._leave(EXIT_LOST)
+                    return
+
+    def _waited(self, since: float) -> float:
+        """Return for how long this process has not come on, since some moment."""
+        return 0.0 if self._paused else monotonic() - max(since, self._moved)
 
 
 def peers(ranks: Ranks) -> dict[int, int]:
     """Return the processes of the other ranks on this machine, by rank; all ranks have to ask."""
-    own = f"{platform.node()} {os.getpid()}"
-    said = [text.rpartition(" ") for text in ranks.gathered(own)]
-    here = platform.node()
-    return {rank: int(pid) for rank, (host, _, pid) in enumerate(said) if host == here and rank != ranks.rank}
+    here = _machine()
+    said = [text.rpartition(" ") for text in ranks.gathered(f"{here} {os.getpid()}")]
+    found = {rank: int(pid) for rank, (there, _, pid) in enumerate(said) if there == here and rank != ranks.rank}
+    return {rank: pid for rank, pid in found.items() if is_alive(pid)}  # they have just answered
+
+
+def _machine() -> str:
+    """Return what tells this machine, and where its processes are numbered: containers may share a name."""
+    told = [platform.node()]
+    with suppress(OSError):  # no Linux
+        told.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        told.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(told)
 
 
 def is_alive(pid: int) -> bool:

@@ -70,6 +70,9 @@ def sheet(reports: Mapping[str, Any]) -> Sheet:
     releases: dict[str, str] = {}
     seconds: dict[str, float] = {}
     for file, report in sorted(reports.items()):
+        for each in report["findings"]:
+            if not {"slope", "handovers"} <= each.keys():
+                raise ReportError(f"[audit] {file}: got a report of an older tinygpt, expected to run the audit anew")
         release = report["mlx_lm"]
         releases[release] = report["environment"]["packages"]["mlx"]
         seconds[release] = seconds.get(release, 0) + report["seconds"]
