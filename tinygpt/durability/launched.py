@@ -13,7 +13,13 @@ from tinygpt.conformance.rank import free_ports
 from tinygpt.durability.runs import command
 from tinygpt.errors import TrainingError
 
-LAUNCH = "from mlx._distributed_utils.launch import main; main()"
+# mlx.launch, in whichever module this release of MLX keeps it.
+LAUNCH = (
+    "from importlib.metadata import entry_points\n"
+    "(launch,) = entry_points(group='console_scripts', name='mlx.launch')\n"
+    "launch.load()()"
+)
+EXEC = ("bash", "-c", 'exec "$0" "$@"')  # older releases of it take a file, such as an interpreter, for a script
 PATIENCE_S = 120.0
 
 
@@ -29,7 +35,7 @@ def start(count: int, *options: object, cwd: Path, script: Sequence[str] = ()) -
     port = free_ports(count)[0]  # a run takes as many as it has ranks, from there on
     launcher = [sys.executable, "-c", LAUNCH, "-n", str(count), "--backend", "ring", "--starting-port", str(port)]
     return subprocess.Popen(
-        [*launcher, *(script or command(*options))],
+        [*launcher, *(script or [*EXEC, *command(*options)])],
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -87,10 +93,10 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def _rank(folder: Path, launcher: int) -> int | None:
     """Return the rank of a process, if it is one below a launcher."""
     try:
-        parent = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+        session = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[3]
         variables = (folder / "environ").read_bytes().split(b"\0")
         words = (folder / "cmdline").read_bytes()
     except OSError:
         return None
     named = [each for each in variables if each.startswith(b"MLX_RANK=")]
-    return int(named[0].partition(b"=")[2]) if named and int(parent) == launcher and b"tinygpt" in words else None
+    return int(named[0].partition(b"=")[2]) if named and int(session) == launcher and b"tinygpt" in words else None

@@ -113,7 +113,7 @@ class Watch:
             if self._waited(since) > waits_s:
                 said = self.lost()  # takes a moment, in which there may be an end after all
                 if not self._over.is_set() and self._waited(since) > waits_s:
-                    sys.stderr.write(f"{said}; waited {waits_s:.3g} s\n")
+                    sys.stderr.write(f"{said}; waited {waits_s:.1f} s\n")
                     sys.stderr.flush()
                     self._leave(EXIT_LOST)
                     return
