@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import mlx.core as mx
@@ -115,6 +116,7 @@ def steps_done(path, count):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.skipif(not find_spec("mlx._distributed_utils"), reason="this release's mlx.launch leaves before its ranks")
 @pytest.mark.parametrize(("count", "victim"), [(2, 0), (4, 2)])
 def test_rank_that_dies_ends_the_run_with_its_name(tmp_path, corpus, count, victim):
     """Within thirty seconds, and what was saved goes on with fewer ranks."""
