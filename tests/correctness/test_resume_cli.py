@@ -12,6 +12,7 @@ import pytest
 from tinygpt.durability.forgery import edited
 from tinygpt.durability.runs import losses, tensor_digests, train
 from tinygpt.tinygpt_file import outline, sole_writer
+from tinygpt.tinygpt_file.header import VERSION
 from tinygpt.train.output import Output
 from tinygpt.train.run import resume
 
@@ -264,7 +265,7 @@ def test_info_shows_the_header_and_the_checksum(alone):
 
     assert (done.returncode, done.stderr) == (0, "")
     lines = dict(line.split(": ", 1) for line in done.stdout.replace("\n  ", " ").splitlines())
-    assert (lines["version"], lines["step"], lines["policy"], lines["changes"]) == ("2", "6", "none", "none")
+    assert (lines["version"], lines["step"], lines["policy"], lines["changes"]) == (str(VERSION), "6", "none", "none")
     assert lines["tensors"].startswith("111 (model 1.7 MiB, optimizer 3.4 MiB, random 8 B), file ")
     assert lines["checksum"].endswith("… agrees with every byte")
 
