@@ -214,6 +214,7 @@ def test_command_tells_and_stores(mine, tmp_path, monkeypatch, capsys):
     [
         (["nothing"], "got no folder with a config.json"),
         (["a:b", "--model", "llama"], "got it with a:b, expected mlx-lm"),
+        (["a:b", "--mlx-lm", "0.31.3"], "got it with a:b, expected mlx-lm"),
         (["a:b", "--report", "no/such/folder.json"], "got no such folder"),
     ],
 )

@@ -7,7 +7,10 @@ import mlx.nn as nn
 import pytest
 
 from tinygpt.conformance import Subject, check_checkpoint, iter_checks, parametrize_with_checks
+from tinygpt.conformance.compare import differences
+from tinygpt.conformance.distributed import CASES, RANKS, SAME_ROWS, share
 from tinygpt.conformance.rules import FAMILIES, UNTESTED, all_checks
+from tinygpt.conformance.subjects import PLAIN
 from tinygpt.errors import SubjectError
 
 
@@ -138,3 +141,10 @@ def test_no_subject_is_refused():
     """A parametrization over nothing would pass."""
     with pytest.raises(SubjectError, match="expected at least one"):
         parametrize_with_checks([])
+
+
+def test_ranks_draw_masks_of_their_own():
+    """On the same rows the plain values of two ranks differ: a wrapper with one mask for both cannot have them."""
+    one, other = (share(CASES[SAME_ROWS], PLAIN, rank, RANKS, compiled=False)["values"] for rank in range(RANKS))
+
+    assert differences(one, other) != []

@@ -1,40 +1,25 @@
 """Training with several processes: equal to one, told when they disagree, ended when one is gone."""
 
-import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
 
-import mlx.core as mx
-import mlx.optimizers as optim
 import pytest
-from mlx.utils import tree_map
 
-from tinygpt.checkpointing import checkpoint, checkpointed_blocks
-from tinygpt.config import GPTConfig
 from tinygpt.conformance.compare import differences
 from tinygpt.conformance.tolerances import OTHER_ORDER
-from tinygpt.conformance.trial import Everything
 from tinygpt.durability.launched import processes, started, wait_until
 from tinygpt.durability.runs import command, losses, records
 from tinygpt.durability.small import trained as small_run
-from tinygpt.errors import ConfigError, RanksError
-from tinygpt.leaves import leaves
-from tinygpt.model import GPT
+from tinygpt.errors import RanksError
 from tinygpt.tinygpt_file import load
 from tinygpt.train.agreement import agree
-from tinygpt.train.parts import Parts
 from tinygpt.train.ranks import Ranks
-from tinygpt.train.step import TrainStep
-from tinygpt.train.stop import StopRequest
-from tinygpt.train.team import Team
-from tinygpt.train.watch import EXIT_LOST, Watch, is_alive
 
 pytestmark = pytest.mark.distributed
 
@@ -204,18 +189,6 @@ def test_rank_that_finds_nobody_does_not_train_alone(tmp_path, corpus, monkeypat
     assert f"got a rank alone, expected {variables.get('OMPI_COMM_WORLD_SIZE', 'several')}" in done.stderr
 
 
-def test_second_signal_waits_for_a_saving_of_several_ranks():
-    """MLX's launcher sends it when another rank has ended; of a process alone it ends the run at once."""
-    request = StopRequest()
-    team = Team(Pair(str), {}, request, Watch({}))
-    request.receive(signal.SIGTERM, None)
-
-    with team.saving():
-        request.receive(signal.SIGTERM, None)
-    with pytest.raises(SystemExit):
-        request.receive(signal.SIGTERM, None)
-
-
 class Pair(Ranks):
     """Two ranks in one process: this one, and another that has said what it says."""
 
@@ -239,169 +212,3 @@ def test_every_difference_between_ranks_is_named(name):
 
     with pytest.raises(RanksError, match=rf"\[ranks\] \S*{name} of rank 1: got another, expected"):
         agree(Pair(other), trainer.header, trainer.model)
-
-
-def test_batch_that_cannot_be_divided_is_refused():
-    """Both numbers are named."""
-    with pytest.raises(ConfigError, match="got 1, expected a multiple of 6: 2 ranks, 3 parts each"):
-        Parts(ranks=2, accumulate=3).share(small_run().config)
-
-
-SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=8, n_mlp=16, context=6, vocab_size=11, dropout=0.5)
-
-
-def step(tokens, ranks=None, accumulate=1, key=0, policy="none"):
-    """Return the gradients of one step of a small model with dropout."""
-    mx.random.seed(0)
-    model = GPT(SHAPE)
-    blocks = checkpointed_blocks(model.blocks, policy, checkpoint)
-    found = TrainStep(model, optim.AdamW(1e-2), blocks=blocks, compiled=False, ranks=ranks, accumulate=accumulate)
-    mx.random.seed(key)
-    return found.gradients(tokens)
-
-
-def test_every_part_has_masks_of_its_own():
-    """Equal rows in both parts: with equal masks the mean would be each of the two."""
-    row = mx.arange(7)[None]
-    both = step(mx.concatenate([row, row]), accumulate=2)
-    alone = Recorded(0)
-    step(mx.concatenate([row, row]), ranks=alone)
-
-    assert both.loss.item() != alone.seen[1][0].item()
-
-
-class Recorded(Ranks):
-    """A rank of two that keeps what it was to average, and is given back the same."""
-
-    def __init__(self, rank, averaging=lambda tree: tree):
-        super().__init__()
-        self.rank, self.size, self.seen, self.averaging = rank, 2, [], averaging
-
-    def averaged(self, tree):
-        self.seen.append(tree)
-        return self.averaging(tree)
-
-
-def with_other(tokens, average, *, rank=1):
-    """Return a step of the first of two ranks, which average with what the other one has found."""
-    other = Recorded(rank)
-    step(tokens, ranks=other, policy="all")
-    seen = iter(other.seen)
-    return step(tokens, ranks=Recorded(0, lambda tree: tree_map(average, tree, next(seen))), policy="all")
-
-
-FAULTS = {
-    "no averaging": lambda tokens: with_other(tokens, lambda one, _: one),
-    "sum instead of mean": lambda tokens: with_other(tokens, lambda one, other: one + other),
-    "one rank dropped": lambda tokens: with_other(tokens, lambda one, _: one / 2),
-    "equal rows and masks": lambda tokens: with_other(tokens, lambda one, other: (one + other) / 2, rank=0),
-}
-
-
-def test_mean_of_two_ranks_is_a_step_of_two_parts():
-    """What the planted faults below are without a fault."""
-    tokens = mx.arange(4 * 7).reshape(4, 7) % 11
-    expected = step(tokens, accumulate=2)
-
-    found = with_other(tokens, lambda one, other: (one + other) / 2)
-
-    assert differences([found.tree, found.loss, found.norm], [expected.tree, expected.loss, expected.norm]) == []
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_planted_averaging_is_seen(fault):
-    """Each fault of averaging leaves other gradients than one process with two parts."""
-    tokens = mx.arange(4 * 7).reshape(4, 7) % 11
-
-    assert differences(fault(tokens).tree, step(tokens, accumulate=2).tree, loose=Everything(), tolerance=OTHER_ORDER)
-
-
-@pytest.mark.parametrize("accumulate", [2, 4])
-def test_parts_are_the_whole_batch(accumulate):
-    """Without dropout, the mean over the parts is that over the batch, but for the order of the sum."""
-    tokens = mx.arange(4 * 7).reshape(4, 7) % 11
-    config = dataclasses.replace(SHAPE, dropout=0.0)
-    found = []
-    for parts in (1, accumulate):
-        mx.random.seed(0)
-        found.append(TrainStep(GPT(config), optim.AdamW(1e-2), compiled=False, accumulate=parts).gradients(tokens))
-
-    whole, divided = (leaves([each.tree, each.loss]) for each in found)
-    largest = max(
-        mx.abs(each).max().item() for each in whole.values()
-    )  # the gradient of a key's bias is zero but for rounding
-    assert whole.keys() == divided.keys()
-    assert (
-        max(mx.abs(divided[name] - each).max().item() for name, each in whole.items()) <= OTHER_ORDER.relative * largest
-    )
-
-
-@pytest.fixture
-def process():
-    """Return a process that waits for its end."""
-    found = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield found
-    found.kill()
-    found.communicate()
-
-
-def test_process_that_has_ended_is_gone(process):
-    """It is alive until then."""
-    assert is_alive(process.pid)
-
-    process.kill()
-    process.wait()
-
-    assert not is_alive(process.pid)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is found in /proc")
-def test_process_that_nobody_has_asked_for_is_gone(process):
-    """A zombie is not alive."""
-    process.kill()
-    time.sleep(0.5)
-
-    assert not is_alive(process.pid)
-
-
-def test_who_waits_for_the_dead_is_ended(process, capsys):
-    """With the name of the rank, after its grace; not while it saves."""
-    left = threading.Event()
-    codes = []
-
-    def leave(code):
-        codes.append(code)
-        left.set()
-
-    with Watch({1: process.pid}, grace_s=0.5, leave=leave) as watch:
-        watch.kept = "run.tinygpt has step 7"
-        watch.done(8)
-        process.kill()
-        process.wait()
-        with watch.paused():
-            assert not left.wait(2)
-        assert left.wait(10)
-
-    assert codes == [EXIT_LOST]
-    assert capsys.readouterr().err == (
-        "[ranks] rank 1: got the end of its process after step 8, expected it to go on; run.tinygpt has step 7; "
-        "waited 0.5 s\n"
-    )
-
-
-def test_who_is_asked_to_stop_and_waits_is_ended(process):
-    """No rank of this machine is gone, and yet nobody answers; not at once, for the first may be saving."""
-    for others in ({1: process.pid}, {}):
-        left = threading.Event()
-
-        with Watch(others, stopped=lambda: True, grace_s=0.1, patience_s=2.0, leave=lambda _, left=left: left.set()):
-            assert not left.wait(1)
-            assert left.wait(10)
-
-
-def test_nobody_is_ended_while_all_live(process):
-    """However long a step takes."""
-    left = threading.Event()
-
-    with Watch({1: process.pid}, grace_s=0.1, leave=lambda _: left.set()):
-        assert not left.wait(2)

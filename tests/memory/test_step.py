@@ -41,7 +41,7 @@ def test_update_works_in_place(compiled):
     assert reading.left_bytes < 0.01 * parameter_bytes
 
 
-# Activations of a part are two hundred times the gradients, which several parts add up.
+# Activations of a part are more than fifty times the gradients, which several parts add up.
 NARROW = GPTConfig(n_layer=1, n_head=8, n_embd=32, n_mlp=64, context=256)
 ROWS = 4
 

@@ -17,12 +17,12 @@ def ranks_table(runs: Sequence[Record]) -> list[str]:
     ]
     for run in runs:
         apart = f"losses within {run['furthest_from_parts']:.1g}"
-        peaks = sorted({f"{peak / MIB:.1f}" for peak in run["peaks_bytes"]})
+        peaks = [f"{peak / MIB:.1f}" for peak in (min(run["peaks_bytes"]), max(run["peaks_bytes"]))]
         cells = [
             run["case"],
             "equal to the bit" if run["equal_to_parts"] else apart,
             f"within {run['furthest_from_whole']:.1g}" if "furthest_from_whole" in run else "other masks",
-            " to ".join([peaks[0], *([peaks[-1]] if len(peaks) > 1 else [])]),
+            " to ".join(dict.fromkeys(peaks)),
             f"{run['share_peak_bytes'] / MIB:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")

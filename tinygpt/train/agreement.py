@@ -40,8 +40,7 @@ def _stated(header: Header, model: GPT) -> dict[str, Any]:
     """Return everything that has to be equal, flat, by name."""
     stated = header.as_dict()
     stated["data"].pop("corpus")  # the same text may stand elsewhere on another machine
-    written = written_by()
-    return {**_flat("", {**stated, "written_by": written}), "weights": _digest(model)}
+    return {**_flat("", {**stated, "written_by": written_by()}), "weights": _digest(model)}
 
 
 def _flat(path: str, value: Any) -> dict[str, Any]:

@@ -63,28 +63,28 @@ def together(*, saves: bool) -> Iterator[Team]:
     Raises:
         RanksError: Another rank is gone.
     """
-    team = ranks()
-    others = _peers(team)
+    own = ranks()
+    others = _peers(own)
     with stop_request() if saves else nullcontext(StopRequest()) as request:
         watch = Watch(others, stopped=lambda: request.by is not None)
-        with watch if team.size > 1 else nullcontext(), _silent(team.rank > 0), _lost(team, watch):
-            yield Team(team, others, request, watch)
+        with watch if own.size > 1 else nullcontext(), _silent(own.rank > 0), _lost(own, watch):
+            yield Team(own, others, request, watch)
 
 
-def _peers(team: Ranks) -> dict[int, int]:
+def _peers(own: Ranks) -> dict[int, int]:
     """Meet the other ranks. On the CPU each has a folder of its own for what MLX compiles: it may be half-written.
 
     Raises:
         RanksError: One of them is gone.
     """
-    if team.size == 1:
+    if own.size == 1:
         return {}
     if backend() == "cpu":
-        folder = Path(tempfile.gettempdir()) / f"tinygpt-rank-{team.rank}"
+        folder = Path(tempfile.gettempdir()) / f"tinygpt-rank-{own.rank}"
         folder.mkdir(exist_ok=True)
         os.environ["TMPDIR"] = str(folder)
     try:
-        return peers(team)
+        return peers(own)
     except RuntimeError as error:
         raise RanksError(f"[ranks] start: got {error}, expected an answer of all ranks") from error
 
@@ -99,11 +99,11 @@ def _silent(silent: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _lost(team: Ranks, watch: Watch) -> Iterator[None]:
+def _lost(own: Ranks, watch: Watch) -> Iterator[None]:
     """Say who is gone where MLX says that something is."""
     try:
         yield
     except RuntimeError as error:
-        if team.size == 1 or isinstance(error, TinyGPTError):
+        if own.size == 1 or isinstance(error, TinyGPTError):
             raise
         raise RanksError(f"{watch.lost()}; MLX says: {error}") from error

@@ -45,7 +45,7 @@ class Watch:
         Args:
             peers: The processes of other ranks on this machine, by rank.
             stopped: Whether this process was asked to stop.
-            grace_s: How long it may go on without coming on once another is gone, beside two of its longest steps.
+            grace_s: How long it may go on without coming on once another is gone.
             patience_s: How long once it was asked to stop.
             leave: Ends the process.
         """
@@ -57,7 +57,6 @@ class Watch:
         self._leave = leave
         self._step = 0
         self._moved = monotonic()
-        self._longest_s = 0.0
         self._paused = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -73,9 +72,7 @@ class Watch:
 
     def done(self, step: int) -> None:
         """Note that a step is done."""
-        now = monotonic()
-        self._longest_s = max(self._longest_s, now - self._moved)
-        self._step, self._moved = step, now
+        self._step, self._moved = step, monotonic()
 
     @property
     def gone(self) -> list[int]:
@@ -109,11 +106,11 @@ class Watch:
                 since = None
                 continue
             since = monotonic() if since is None else since
-            waits_s = self._grace_s + 2 * self._longest_s if gone else self._patience_s
+            waits_s = self._grace_s if gone else self._patience_s
             if self._waited(since) > waits_s:
                 said = self.lost()  # takes a moment, in which there may be an end after all
                 if not self._over.is_set() and self._waited(since) > waits_s:
-                    sys.stderr.write(f"{said}; waited {waits_s:.1f} s\n")
+                    sys.stderr.write(f"{said}; waited {waits_s:g} s\n")
                     sys.stderr.flush()
                     self._leave(EXIT_LOST)
                     return
