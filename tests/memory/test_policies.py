@@ -1,6 +1,7 @@
 """Every policy takes what the estimate says, and a further block costs what the policy keeps of it."""
 
 import dataclasses
+import statistics
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -25,6 +26,8 @@ POLICIES = ("none", *EXAMPLES)
 # Small enough for a CPU, and its blocks keep much more than their parameters.
 CONFIG = GPTConfig(n_layer=4, n_head=4, n_embd=64, n_mlp=256, context=128)
 BATCH, CONTEXT = 4, 128
+# On a busy machine one trial may read too little, see ``tinygpt.memory.dispatch``.
+TRIALS = 3
 
 
 def peak(config, policy, *, compiled=False):
@@ -35,9 +38,8 @@ def peak(config, policy, *, compiled=False):
     step = TrainStep(model, optim.AdamW(1e-3), blocks=blocks, clip_norm=1.0, compiled=compiled)
     tokens = mx.random.randint(0, 256, (BATCH, CONTEXT + 1))
     mx.eval(tokens)
-    exact = backend() == "cpu"  # then every trial reads the same
-    reading = measure(lambda: step(tokens), schedule="training step", trials=1 if exact else 3, exact=exact)
-    return reading.base_bytes + reading.peak_bytes
+    reading = measure(lambda: step(tokens), schedule="training step", trials=TRIALS, exact=backend() == "cpu")
+    return reading.base_bytes + statistics.median(reading.trials_bytes)
 
 
 def estimated(config, policy):
@@ -73,11 +75,11 @@ KEEPS = {
 
 @pytest.mark.parametrize("policy", KEEPS)
 def test_further_block_costs_what_its_policy_keeps(policy):
-    """Four blocks more add four times what a block keeps, or its gradients, and its weights and moments."""
+    """Eight blocks more add eight times what a block keeps, or its gradients, and its weights and moments."""
     kept = 4 * KEEPS[policy](activations(CONFIG, batch=BATCH, context=CONTEXT, fused_norms=backend() != "cpu"))
     weights = 4 * CONFIG.block_parameters()
 
-    slope = (peak(dataclasses.replace(CONFIG, n_layer=8), policy) - peak(CONFIG, policy)) / 4
+    slope = (peak(dataclasses.replace(CONFIG, n_layer=12), policy) - peak(CONFIG, policy)) / 8
 
     assert slope == pytest.approx(3 * weights + max(kept, weights), rel=0.10)
 

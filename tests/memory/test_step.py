@@ -1,4 +1,5 @@
 import dataclasses
+import statistics
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -44,6 +45,7 @@ def test_update_works_in_place(compiled):
 # Activations of a part are more than fifty times the gradients, which several parts add up.
 NARROW = GPTConfig(n_layer=1, n_head=8, n_embd=32, n_mlp=64, context=256)
 ROWS = 4
+TRIALS = 3  # on a busy machine one trial may read too little, see ``tinygpt.memory.dispatch``
 
 
 def peak(config, parts, policy):
@@ -55,11 +57,11 @@ def peak(config, parts, policy):
     tokens = mx.random.randint(0, 256, (ROWS * parts, config.context + 1))
     mx.eval(tokens)
     with lean_evaluation():
-        reading = measure(lambda: step.gradients(tokens).loss, schedule="part by part", trials=1)
+        reading = measure(lambda: step.gradients(tokens).loss, schedule="part by part", trials=TRIALS)
     estimate = estimate_peak(
         config, plan(policy, config.n_layer), batch=ROWS, context=config.context, accumulates=parts > 1
     )
-    return reading.peak_bytes, estimate.peak_bytes - estimate.weights - estimate.moments
+    return statistics.median(reading.trials_bytes), estimate.peak_bytes - estimate.weights - estimate.moments
 
 
 @pytest.mark.parametrize("policy", ["none", "all"])

@@ -3,8 +3,8 @@
 A peak is exact to the byte and the same every time on the CPU backend if it is taken with care: nothing
 queued, nothing cached, no garbage, and an evaluation that waits for queued work instead of running ahead (a
 memory limit of one byte makes it wait). Without that the same step reads up to ten different peaks in fifteen
-trials, each of them what a run really needed. So a reading keeps all trials and says under which schedule
-they were taken.
+trials, each of them what a run really needed; with it a crowded machine may still read a little less, see
+``tinygpt.memory.dispatch``. So a reading keeps all trials and says under which schedule they were taken.
 """
 
 import gc
