@@ -16,6 +16,7 @@ from tinygpt.durability.small import trained as small_run
 from tinygpt.errors import ConfigError
 from tinygpt.leaves import leaves
 from tinygpt.model import GPT
+from tinygpt.train import buckets
 from tinygpt.train.parts import Parts
 from tinygpt.train.ranks import Ranks
 from tinygpt.train.step import TrainStep
@@ -50,6 +51,39 @@ def test_every_part_has_masks_of_its_own():
     step(mx.concatenate([row, row]), ranks=alone)
 
     assert both.loss.item() != alone.seen[1][0].item()
+
+
+def test_gradients_are_averaged_as_the_backward_pass_goes(monkeypatch):
+    """Block by block from the last one on, then what is no block's, then the losses; and each of them once."""
+    monkeypatch.setattr(buckets, "BUCKET_BYTES", 1)
+    rank = Recorded(0)
+
+    found = step(mx.arange(14).reshape(2, 7) % 11, ranks=rank)
+
+    names = [
+        [name for name, array in leaves(found.tree).items() if any(array is each for each in bucket)]
+        for bucket in rank.seen[:-1]
+    ]
+    assert [{name.rpartition(".")[0][:8] for name in bucket} for bucket in names] == [
+        {"blocks.1"},
+        {"blocks.0"},
+        {"norm", "token_em", "position"},
+    ]
+    assert sorted(name for bucket in names for name in bucket) == sorted(leaves(found.tree))
+    assert len(rank.seen[-1]) == 1
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, [1, 1, 1, 1]), (8, [2, 2]), (9, [3, 1]), (100, [4])])
+def test_small_blocks_share_a_bucket(monkeypatch, least, expected):
+    """Until it is full; a block is never divided."""
+    monkeypatch.setattr(buckets, "BUCKET_BYTES", least)
+    gradients = {f"blocks.{index}.{name}": mx.zeros(1, mx.float16) for index in (9, 10, 11) for name in "ab"}
+
+    found = buckets.buckets(gradients | {"norm.weight": mx.zeros(2, mx.float16)})
+
+    assert [len({name.rpartition(".")[0] for name in names}) for names in found] == expected
+    assert found[0][0].startswith("blocks.11.")
+    assert found[-1][-1] == "norm.weight"
 
 
 class Recorded(Ranks):

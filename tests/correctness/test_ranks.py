@@ -72,6 +72,17 @@ def test_two_ranks_are_one_process_with_two_parts(tmp_path, corpus, policy, mode
     assert differences(tensors, one) == []
 
 
+def test_ranks_that_average_several_buckets_are_one_process(tmp_path, corpus):
+    """A model whose gradients do not travel together: equal to the bit, too."""
+    words = ("--preset", "huge", "--n-layer", "4", "--batch", "2", *EAGER)
+
+    told, tensors = trained(tmp_path, "ranks", corpus, *words, count=2, steps=2)
+    expected, one = trained(tmp_path, "one", corpus, *words, "--accumulate", "2", steps=2)
+
+    assert told == expected
+    assert differences(tensors, one) == []
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_ranks_are_one_process_on_the_joined_batch(tmp_path, corpus, count):
     """The same sums in another order: first gradients within its bound, and losses that stay together."""

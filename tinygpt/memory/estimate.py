@@ -17,6 +17,9 @@ FLOAT32_BYTES = 4
 MOMENTS = 2  # of AdamW
 SLACK_BYTES = 32 * MIB  # a model so small that memory is no matter never waits
 IN_FLIGHT_ELEMENTS = 8 * MIB  # of small operations that are queued; in bfloat16 half as many bytes
+# Gradients that are added up or averaged together: blocks smaller than this share a bucket. At 10 Gbit/s it travels for
+# 3 ms, many times what a message takes to start.
+BUCKET_BYTES = 4 * MIB
 LOGITS = 3  # float32 copies: the logits, the loss's own, their gradient
 DENSE = {
     "attention": "softmax",
@@ -96,8 +99,9 @@ def estimate_peak(
         context: Tokens in each.
         itemsize: Bytes of an element: 4 for float32, 2 for bfloat16.
         backend: ``cpu``, ``cuda`` or ``metal``.
-        accumulates: Whether it is one of several parts of a batch: the gradients of the others are there, too.
-        averages: Whether gradients are averaged over several processes, which takes them twice.
+        accumulates: Whether it is one of several parts of a batch: the gradients of the others are there, too, and a
+            bucket of its own beside them.
+        averages: Whether gradients are averaged over several processes: while a bucket is, it is there twice.
     """
     weights = itemsize * config.parameters
     moments = MOMENTS * weights
@@ -109,24 +113,33 @@ def estimate_peak(
     before = sum(kept)
     head = FLOAT32_BYTES * LOGITS * batch * context * config.vocab_size
     done = weights if accumulates else 0
-    sums = 2 if accumulates or averages else 1  # a sum of gradients, and what is added to it
+    beside = _bucket_bytes(config, itemsize) if accumulates or averages else 0
     found = [
         Estimate(weights, moments, done, before, 0, 0, head),
-        Estimate(weights, moments, sums * weights, 0, 0, 0, 0),
+        Estimate(weights, moments, weights + beside, 0, 0, 0, 0),
     ]
-    for segment, own in zip(reversed(plan), reversed(kept), strict=True):
-        before -= own
+    for segment, keeps in zip(reversed(plan), reversed(kept), strict=True):
+        before -= keeps
+        come = 0  # to be added to what is there, when the whole segment is done
         for index in reversed(segment.blocks):  # of several blocks, all are there when the last one's turn comes
-            done += itemsize * config.block_parameters(index)
+            own = itemsize * config.block_parameters(index)
+            come, done = (come + own, done) if accumulates else (0, done + own)
             block = blocks[index]
             one_map, hidden = block.core // config.maps, batch * context * config.n_mlp
             inside, transient = (_on_cpu if backend == "cpu" else _on_gpu)(block, segment, one_map, hidden)
             inside += sum(blocks[other].elements for other in segment.blocks if other < index)
-            found.append(Estimate(weights, moments, done, before, itemsize * inside, itemsize * transient, 0))
+            there = done + max(beside, come)
+            found.append(Estimate(weights, moments, there, before, itemsize * inside, itemsize * transient, 0))
     highest = max(found, key=lambda moment: moment.peak_bytes)
     floor = max(moment.least_bytes for moment in found)
     in_flight = 0 if backend == "cpu" else itemsize * _in_flight(plan, blocks)
     return replace(highest, floor_bytes=floor, in_flight=in_flight)
+
+
+def _bucket_bytes(config: GPTConfig, itemsize: int) -> int:
+    """Return what a bucket of gradients takes at most: it ends with the block that fills it."""
+    largest = max(config.block_parameters(index) for index in range(config.n_layer))
+    return min(itemsize * config.parameters, BUCKET_BYTES + itemsize * largest)
 
 
 def _on_cpu(block: Activations, segment: Segment, one_map: int, hidden: int) -> tuple[int, int]:

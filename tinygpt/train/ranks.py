@@ -27,6 +27,8 @@ class Ranks:
         self._group = group
         self.rank = 0 if group is None else group.rank()
         self.size = 1 if group is None else group.size()
+        # Of its own: on the stream that computes, all that comes after would wait for what travels.
+        self._stream = mx.default_stream(mx.default_device()) if group is None else mx.new_stream(mx.default_device())
 
     def averaged(self, tree: Any) -> Any:
         """Return the mean of a tree of arrays over all ranks, which all have to ask for it; not evaluated.
@@ -34,7 +36,10 @@ class Ranks:
         Small arrays travel together. The order in which MLX adds is its own: two ranks have the same sum as one process
         that adds the two, more of them within rounding.
         """
-        return tree if self._group is None else nn.average_gradients(tree, self._group)
+        if self._group is None:
+            return tree
+        with mx.stream(self._stream):
+            return nn.average_gradients(tree, self._group)
 
     def largest(self, number: int) -> int:
         """Return the largest of the numbers that the ranks say."""

@@ -7,18 +7,21 @@ evaluated, so that MLX writes the new state into the old buffers: weights, two m
 above the floor of 4.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import mlx.core as mx
 import mlx.optimizers as optim
-from mlx.utils import tree_map
+from mlx.utils import tree_map, tree_unflatten
 
 from tinygpt.checkpointing import random_state
+from tinygpt.environment import backend
 from tinygpt.errors import TrainingError
 from tinygpt.leaves import leaves
 from tinygpt.model import GPT, Losses, next_token_loss, training_loss
+from tinygpt.train.buckets import buckets
 from tinygpt.train.parts import Parts
 from tinygpt.train.ranks import Ranks
 
@@ -111,24 +114,23 @@ class TrainStep:
         total: Gradients | None = None
         for part in self._parts.own:
             random_state.write(keys[part])
-            found = _evaluated(self._of(tokens[part * size : (part + 1) * size]))
-            total = found if total is None else _evaluated(_sum(total, found))
+            found = self._of(tokens[part * size : (part + 1) * size])
+            found = found if total is None else _sum(total, found)
+            total = self._averaged(found) if part == self._parts.own[-1] else _bucketwise(found)
         random_state.write(rest)
-        return _evaluated(self._averaged(cast("Gradients", total)))
+        return _evaluated(cast("Gradients", total))
 
     def _averaged(self, total: Gradients) -> Gradients:
-        """Return the mean over the parts of this rank, and over all ranks; not evaluated."""
-        tree, total.tree = total.tree, {}
-        losses = [total.loss, *total.auxiliary.values()]
-        tree, (loss, *auxiliary) = (self._ranks.averaged(self._mean(each)) for each in (tree, losses))
+        """Return the mean over the parts of this rank, and over all ranks."""
+
+        def averaged(given: list[mx.array]) -> list[mx.array]:
+            return cast("list[mx.array]", self._ranks.averaged(_mean(given, self._parts.accumulate)))
+
+        tree = _bucketwise(total, averaged).tree
+        loss, *auxiliary = averaged([total.loss, *total.auxiliary.values()])
         # What was averaged lies row by row, what was not perhaps column by column: it is added up alike.
         norm = _norm(tree_map(lambda array: array.reshape(-1), tree))
         return Gradients(loss, norm, tree, dict(zip(total.auxiliary, auxiliary, strict=True)))
-
-    def _mean(self, total: Any) -> Any:
-        """Return the mean over the parts of this rank."""
-        count = self._parts.accumulate
-        return total if count == 1 else tree_map(lambda array: array / count, total)
 
     def _of(self, tokens: mx.array) -> Gradients:
         """Return the gradients of some rows, not evaluated."""
@@ -183,6 +185,30 @@ def _norm(tree: Tree) -> mx.array:
     """Return the global norm of gradients."""
     squares = [gradient.astype(mx.float32).square().sum() for gradient in leaves(tree).values()]
     return mx.sqrt(sum(squares, start=mx.array(0.0)))
+
+
+def _mean(sums: list[mx.array], count: int) -> list[mx.array]:
+    """Return sums divided by how many were added."""
+    return sums if count == 1 else [array / count for array in sums]
+
+
+def _bucketwise(
+    gradients: Gradients, finish: Callable[[list[mx.array]], list[mx.array]] = lambda bucket: bucket
+) -> Gradients:
+    """Evaluate losses and gradients, the latter bucket by bucket, each as ``finish`` returns it; their norm is lost.
+
+    On a GPU the next bucket is queued while one travels. On the CPU, waiting keeps the peak low.
+    """
+    evaluate = mx.eval if backend() == "cpu" else mx.async_eval
+    gradients.norm = mx.array(math.nan)  # or that of this part would hold all of them until the end
+    waiting, gradients.tree = leaves(gradients.tree), {}
+    done: dict[str, mx.array] = {}
+    for names in buckets(waiting):
+        bucket = finish([waiting.pop(name) for name in names])
+        evaluate(bucket, gradients.loss, gradients.auxiliary)  # losses that are not evaluated hold activations
+        done.update(zip(names, bucket, strict=True))
+    gradients.tree = cast("Tree", tree_unflatten(list(done.items())))
+    return gradients
 
 
 def _sum(one: Gradients, other: Gradients) -> Gradients:
