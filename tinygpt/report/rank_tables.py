@@ -1,4 +1,4 @@
-"""What several ranks were put to, as tables: from ``results/ranks.json``."""
+"""What several ranks were put to, and what averaging costs, as tables: ``results/ranks.json``, ``averaging.json``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,5 +46,28 @@ def lost_ranks_table(kills: Sequence[Record]) -> list[str]:
     for each in kills:
         named, good = ("yes" if each["named"] else "NO"), ("" if each["good"] else "NOT as it should be")
         cells = [each["case"], f"{each['seconds']:.1f}", named, f"{each['step']:,}", str(each["goes_on_with"]), good]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def averaging_table(policies: Sequence[Record]) -> list[str]:
+    """Return what a step takes with averaging and without."""
+    lines = [
+        "| policy | step, s | without averaging, s | efficiency | averaging alone, s | gradients, MiB "
+        "| peak of a rank, MiB | without averaging, MiB |",
+        "|---" * 8 + "|",
+    ]
+    for each in policies:
+        seconds = each["seconds"]
+        peaks = [max(peak[name] for peak in each["peaks_bytes"]) / MIB for name in ("together", "alone")]
+        cells = [
+            each["case"].rpartition(" ")[2],
+            f"{seconds['together']:.2f}",
+            f"{seconds['alone']:.2f}",
+            f"{each['efficiency']:.2f}",
+            f"{seconds['averaging']:.2f}",
+            f"{each['gradient_bytes'] / MIB:.1f}",
+            *(f"{peak:.1f}" for peak in peaks),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

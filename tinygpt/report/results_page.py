@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from tinygpt.report.audit.fine_tune import fine_tune_table
 from tinygpt.report.policy_tables import auto_table, estimates_table, frameworks_table, policies_table
-from tinygpt.report.rank_tables import lost_ranks_table, parts_table, ranks_table
+from tinygpt.report.rank_tables import averaging_table, lost_ranks_table, parts_table, ranks_table
 from tinygpt.report.resume_tables import damage_table, kills_table, releases_table, resumes_table
 
 MIB = 1 << 20
@@ -209,6 +209,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "fine-tune": ("fine-tune.json", lambda content: fine_tune_table(content["runs"])),
     "ranks": ("ranks.json", lambda content: ranks_table(content["runs"])),
     "parts": ("ranks.json", lambda content: parts_table(content["parts"])),
+    "averaging": ("averaging.json", lambda content: averaging_table(content["policies"])),
     "lost-ranks": ("ranks.json", lambda content: lost_ranks_table(content["kills"])),
     "cpu-orders": ("cpu-orders.json", lambda content: orders_table(content["peaks_bytes"])),
     "cpu-memory": ("cpu-memory.json", lambda content: memory_table(content["rows"])),

@@ -116,9 +116,10 @@ class TrainStep:
             random_state.write(keys[part])
             found = self._of(tokens[part * size : (part + 1) * size])
             found = found if total is None else _sum(total, found)
-            total = self._averaged(found) if part == self._parts.own[-1] else _bucketwise(found)
+            # Evaluated before the next part begins, or a GPU would have both in flight.
+            total = _evaluated(self._averaged(found) if part == self._parts.own[-1] else _bucketwise(found))
         random_state.write(rest)
-        return _evaluated(cast("Gradients", total))
+        return cast("Gradients", total)
 
     def _averaged(self, total: Gradients) -> Gradients:
         """Return the mean over the parts of this rank, and over all ranks."""
