@@ -24,7 +24,8 @@ from tinygpt.memory.measure import counters, reset_peak, settle
 from tinygpt.model import GPT
 from tinygpt.presets import PRESETS, Row, row
 from tinygpt.train import TrainStep
-from tinygpt.train.ranks import Ranks, ranks
+from tinygpt.train.ranks import Ranks
+from tinygpt.train.team import together
 
 POLICIES = ("none", "all")
 CLIP_NORM = 1.0
@@ -45,12 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _all(arguments: argparse.Namespace) -> tuple[bool, Record]:
     if arguments.rounds < 1:
         raise ConfigError(f"[averaging] rounds: got {arguments.rounds}, expected at least 1")
-    group = ranks()
-    if group.size == 1:
-        raise RanksError("[averaging] ranks: got one, expected several: start it with mlx.launch -n 2")
-    if group.rank:
-        arguments.report = None
-    found = [_cost(group, arguments.row, policy, arguments.rounds, not arguments.eager) for policy in POLICIES]
+    with together(saves=False) as team:
+        group = team.ranks
+        if group.size == 1:
+            raise RanksError("[averaging] ranks: got one, expected several: start it with mlx.launch -n 2")
+        if group.rank:
+            arguments.report = None
+        found = [_cost(group, arguments.row, policy, arguments.rounds, not arguments.eager) for policy in POLICIES]
     return True, {"ranks": group.size, "row": str(arguments.row), "compiled": not arguments.eager, "policies": found}
 
 
@@ -60,7 +62,7 @@ def _cost(group: Ranks, row: Row, policy: str, rounds: int, compiled: bool) -> R
     model = GPT(PRESETS[row.preset])
     blocks = checkpointed_blocks(model.blocks, policy, cuts=model.config.cuts)
     optimizer = optim.AdamW(0.0)  # so that the ranks' weights stay the same
-    alone, together = (
+    alone, averaged = (
         TrainStep(model, optimizer, blocks=blocks, clip_norm=CLIP_NORM, compiled=compiled, ranks=each)
         for each in (None, group)
     )
@@ -70,7 +72,7 @@ def _cost(group: Ranks, row: Row, policy: str, rounds: int, compiled: bool) -> R
     gradients = alone.gradients(share).tree
     works: dict[str, Callable[[], Any]] = {
         "alone": lambda: alone(share),
-        "together": lambda: together(batch),
+        "together": lambda: averaged(batch),
         "averaging": lambda: mx.eval(group.averaged(gradients)),
     }
     readings: dict[str, list[tuple[float, int]]] = {name: [] for name in works}
@@ -89,8 +91,7 @@ def _cost(group: Ranks, row: Row, policy: str, rounds: int, compiled: bool) -> R
         "gradient_bytes": sum(array.nbytes for array in leaves(gradients).values()),
         "peaks_bytes": [json.loads(said) for said in group.gathered(json.dumps(peaks))],
     }
-    if group.rank == 0:
-        print(_line(record), flush=True)
+    print(_line(record), flush=True)
     return record
 
 
